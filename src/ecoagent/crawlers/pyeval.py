@@ -1,0 +1,214 @@
+"""Values of constant Python expressions, worked out without running them."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from dataclasses import dataclass
+
+from ecoagent.crawlers.pyast import PyClass, PyModule, PyPackage, dotted
+
+
+class Unknown:
+    """The value cannot be told without running code."""
+
+    def __repr__(self) -> str:
+        return "UNKNOWN"
+
+    def __bool__(self) -> bool:
+        return False
+
+
+UNKNOWN = Unknown()
+REQUIRED = Unknown()
+"""Default of a field that has none (``Field(...)``)."""
+
+FIELD_CALLS = frozenset({"Field", "PrivateAttr", "FieldInfo"})
+_TEXT_METHODS = frozenset({"strip", "lstrip", "rstrip", "lower", "upper", "format", "replace", "join", "title"})
+_DEPTH = 40
+_MAX_TEXT = 1_000_000
+
+
+@dataclass(frozen=True)
+class FieldSpec:
+    """A class-level field: its default and what ``Field(...)`` says of it."""
+
+    default: object
+    description: str | None
+    required: bool
+    excluded: bool = False
+
+
+class Evaluator:
+    """Evaluates constant expressions of one package."""
+
+    def __init__(self, package: PyPackage) -> None:
+        self.package = package
+
+    def value(self, module: PyModule, node: ast.expr | None, depth: int = 0) -> object:
+        """Value of ``node``, or ``UNKNOWN``.
+
+        Handles literals, concatenation, ``%`` with constants, f-strings of constants, names and
+        attributes of the package, ``dedent``/``cleandoc`` and a few methods of text.
+        """
+        if node is None or depth > _DEPTH:
+            return UNKNOWN
+        nxt = depth + 1
+        if isinstance(node, ast.Constant):
+            return node.value
+        if isinstance(node, ast.JoinedStr):
+            return self._join(module, node, nxt)
+        if isinstance(node, ast.BinOp):
+            return self._binary(module, node, nxt)
+        if isinstance(node, ast.List | ast.Tuple | ast.Set):
+            items = [self.value(module, e, nxt) for e in node.elts]
+            return tuple(items) if isinstance(node, ast.Tuple) else items
+        if isinstance(node, ast.Dict):
+            keys = [self.value(module, k, nxt) for k in node.keys]
+            if any(not isinstance(k, str | int) for k in keys):
+                return UNKNOWN
+            return {k: self.value(module, v, nxt) for k, v in zip(keys, node.values, strict=True)}
+        if isinstance(node, ast.Call):
+            return self._call(module, node, nxt)
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+            inner = self.value(module, node.operand, nxt)
+            return -inner if isinstance(inner, int | float) else UNKNOWN
+        if isinstance(node, ast.Name | ast.Attribute):
+            return self._name(module, node, nxt)
+        return UNKNOWN
+
+    def text(self, module: PyModule, node: ast.expr | None) -> str | None:
+        """Value of ``node`` if it is text."""
+        found = self.value(module, node)
+        return found if isinstance(found, str) else None
+
+    def _name(self, module: PyModule, node: ast.expr, depth: int) -> object:
+        found = self.package.resolve(module, dotted(node))
+        if isinstance(found, tuple) and len(found) == 2 and isinstance(found[0], PyModule):
+            return self.value(found[0], found[1], depth)
+        if isinstance(node, ast.Attribute) and node.attr == "__doc__":
+            owner = self.package.resolve(module, dotted(node.value))
+            return owner.doc if isinstance(owner, PyClass) else UNKNOWN
+        if isinstance(node, ast.Attribute) and node.attr in ("value", "name"):
+            # Members of enumerations: Enum.MEMBER.value is the constant behind MEMBER.
+            member = self.package.resolve(module, dotted(node.value))
+            if isinstance(member, tuple):
+                return self.value(member[0], member[1], depth) if node.attr == "value" else node.attr
+        return UNKNOWN
+
+    def _join(self, module: PyModule, node: ast.JoinedStr, depth: int) -> object:
+        parts: list[str] = []
+        for item in node.values:
+            inner = item.value if isinstance(item, ast.FormattedValue) else item
+            if isinstance(item, ast.FormattedValue) and (item.format_spec is not None or item.conversion != -1):
+                return UNKNOWN
+            found = self.value(module, inner, depth)
+            if not isinstance(found, str | int | float):
+                return UNKNOWN
+            parts.append(str(found))
+        return "".join(parts)
+
+    def _binary(self, module: PyModule, node: ast.BinOp, depth: int) -> object:
+        left, right = self.value(module, node.left, depth), self.value(module, node.right, depth)
+        if isinstance(node.op, ast.Add):
+            if isinstance(left, str) and isinstance(right, str) and len(left) + len(right) <= _MAX_TEXT:
+                return left + right
+            if isinstance(left, list) and isinstance(right, list):
+                return left + right
+            if isinstance(left, int | float) and isinstance(right, int | float):
+                return left + right
+        if isinstance(node.op, ast.Mult) and isinstance(left, int | float) and isinstance(right, int | float):
+            return left * right
+        return UNKNOWN
+
+    def _call(self, module: PyModule, node: ast.Call, depth: int) -> object:
+        called = dotted(node.func)
+        last = called.rpartition(".")[2]
+        if last in FIELD_CALLS:
+            return self.field_call(module, node).default
+        if last in ("dedent", "cleandoc") and len(node.args) == 1:
+            inner = self.value(module, node.args[0], depth)
+            if not isinstance(inner, str):
+                return UNKNOWN
+            return textwrap.dedent(inner) if last == "dedent" else inspect.cleandoc(inner)
+        if last == "getdoc" and len(node.args) == 1:
+            owner = self.package.find_class(module, node.args[0])
+            return owner.doc if owner else UNKNOWN
+        if called in ("list", "dict", "tuple") and not node.args and not node.keywords:
+            return {} if called == "dict" else []
+        if isinstance(node.func, ast.Attribute) and node.func.attr in _TEXT_METHODS:
+            return self._text_method(module, node, node.func, depth)
+        return UNKNOWN
+
+    def _text_method(self, module: PyModule, node: ast.Call, func: ast.Attribute, depth: int) -> object:
+        owner = self.value(module, func.value, depth)
+        args = [self.value(module, a, depth) for a in node.args]
+        named = {k.arg: self.value(module, k.value, depth) for k in node.keywords if k.arg}
+        if not isinstance(owner, str) or any(a is UNKNOWN for a in [*args, *named.values()]):
+            return UNKNOWN
+        if func.attr == "join":
+            words = args[0] if args else None
+            if not isinstance(words, list | tuple) or not all(isinstance(w, str) for w in words):
+                return UNKNOWN
+            return owner.join(str(w) for w in words)
+        if not all(isinstance(a, str | int | float) for a in [*args, *named.values()]):
+            return UNKNOWN
+        try:
+            result = getattr(owner, func.attr)(*args, **{str(k): v for k, v in named.items()})
+        except (TypeError, ValueError, IndexError, KeyError, AttributeError, MemoryError, OverflowError):
+            return UNKNOWN
+        return result if isinstance(result, str) and len(result) <= _MAX_TEXT else UNKNOWN
+
+    def field_call(self, module: PyModule, node: ast.Call) -> FieldSpec:
+        """What a ``Field(...)`` call declares."""
+        default: object = REQUIRED
+        if node.args:
+            ellipsis = isinstance(node.args[0], ast.Constant) and node.args[0].value is ...
+            default = REQUIRED if ellipsis else self.value(module, node.args[0])
+        description: str | None = None
+        excluded = False
+        for keyword in node.keywords:
+            if keyword.arg == "default":
+                ellipsis = isinstance(keyword.value, ast.Constant) and keyword.value.value is ...
+                default = REQUIRED if ellipsis else self.value(module, keyword.value)
+            elif keyword.arg == "default_factory":
+                default = self._factory(module, keyword.value)
+            elif keyword.arg == "description":
+                description = self.text(module, keyword.value)
+            elif keyword.arg == "exclude":
+                excluded = self.value(module, keyword.value) is True
+        return FieldSpec(default, description, required=default is REQUIRED, excluded=excluded)
+
+    def _factory(self, module: PyModule, node: ast.expr) -> object:
+        if isinstance(node, ast.Lambda):
+            return self.value(module, node.body)
+        if isinstance(node, ast.Name) and node.id in ("list", "dict", "tuple", "set"):
+            return {} if node.id == "dict" else []
+        return UNKNOWN
+
+    def field_spec(self, owner: PyClass, annotation: ast.expr | None, value: ast.expr | None) -> FieldSpec:
+        """Default and description of a class-level field, ``Annotated[..., Field()]`` included."""
+        if isinstance(value, ast.Call) and dotted(value.func).rpartition(".")[2] in FIELD_CALLS:
+            return self.field_call(owner.module, value)
+        described: FieldSpec | None = None
+        if isinstance(annotation, ast.Subscript) and dotted(annotation.value).endswith("Annotated"):
+            parts = annotation.slice.elts if isinstance(annotation.slice, ast.Tuple) else []
+            for part in parts[1:]:
+                if isinstance(part, ast.Call) and dotted(part.func).rpartition(".")[2] in FIELD_CALLS:
+                    described = self.field_call(owner.module, part)
+        if value is None:
+            return described or FieldSpec(REQUIRED, None, required=True)
+        found = self.value(owner.module, value)
+        return FieldSpec(found, described.description if described else None, required=False)
+
+    def field_text(self, cls: PyClass, name: str) -> str | None:
+        """Text default of a field, following the bases; ``None`` if there is none."""
+        found = self.package.field_of(cls, name)
+        if found is None:
+            return None
+        owner, annotation, value = found
+        if isinstance(value, ast.Call) and dotted(value.func) == "":
+            return self.text(owner.module, value)
+        default = self.field_spec(owner, annotation, value).default
+        return default if isinstance(default, str) else None

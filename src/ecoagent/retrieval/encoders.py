@@ -1,0 +1,155 @@
+"""Dense encoders behind one protocol: texts in, L2-normalised float32 rows out (Eq. 1-2)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal, Protocol, cast, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from ecoagent.settings import UserError
+
+Pooling = Literal["cls", "mean"]
+Embeddings = npt.NDArray[np.float32]
+OnBatch = Callable[[int], None]
+"""Called with the number of texts just encoded."""
+
+DEFAULT_BATCH = 64
+
+
+@runtime_checkable
+class Encoder(Protocol):
+    """Turns queries and documents into vectors whose dot product is the cosine S_sem (Eq. 2)."""
+
+    name: str
+    """Model that really runs, as tables and cards show it."""
+    dim: int
+    """Length d of a vector."""
+
+    def encode_queries(self, texts: Sequence[str], on_batch: OnBatch | None = None) -> Embeddings:
+        """(n, d) float32, rows of length 1, in the order of ``texts``."""
+        ...
+
+    def encode_documents(self, texts: Sequence[str], on_batch: OnBatch | None = None) -> Embeddings:
+        """(n, d) float32, rows of length 1, in the order of ``texts``."""
+        ...
+
+
+class SentenceEncoder:
+    """A sentence-transformers model, plain or with a query and a document tower.
+
+    Each distinct text is encoded once, in batches of similar length. Batches are formed from the
+    sorted distinct texts, so that the same set of texts gives the same bytes in whatever order it
+    comes: padding to a different neighbour may change the last bits of a vector.
+    """
+
+    def __init__(self, model: Any, *, name: str, batch_size: int = DEFAULT_BATCH) -> None:
+        self.model = model
+        self.name = name
+        self.dim = int(model.get_embedding_dimension())
+        self._batch_size = batch_size
+
+    def encode_queries(self, texts: Sequence[str], on_batch: OnBatch | None = None) -> Embeddings:
+        """(n, d) vectors of queries; see ``Encoder``."""
+        return self._encode(self.model.encode_query, texts, on_batch)
+
+    def encode_documents(self, texts: Sequence[str], on_batch: OnBatch | None = None) -> Embeddings:
+        """(n, d) vectors of tool texts; see ``Encoder``."""
+        return self._encode(self.model.encode_document, texts, on_batch)
+
+    def _encode(
+        self, encode: Callable[..., Any], texts: Sequence[str], on_batch: OnBatch | None
+    ) -> Embeddings:
+        ordered = sorted(set(texts), key=lambda text: (-len(text), text))
+        found = np.empty((len(ordered), self.dim), dtype=np.float32)
+        for start in range(0, len(ordered), self._batch_size):
+            batch = ordered[start : start + self._batch_size]
+            found[start : start + len(batch)] = encode(
+                batch, batch_size=len(batch), normalize_embeddings=True, show_progress_bar=False
+            )
+            if on_batch is not None:
+                on_batch(len(batch))
+        place = {text: row for row, text in enumerate(ordered)}
+        return cast(Embeddings, found[[place[text] for text in texts]])
+
+
+def load_encoder(
+    path: Path,
+    *,
+    name: str,
+    pooling: Pooling | None = "mean",
+    max_length: int = 256,
+    query_prefix: str = "",
+    document_prefix: str = "",
+    batch_size: int = DEFAULT_BATCH,
+    device: str | None = None,
+) -> SentenceEncoder:
+    """Load a folder in sentence-transformers or plain transformers layout; nothing is downloaded.
+
+    Args:
+        path: the model's folder.
+        name: shown in tables; must name the model that really runs.
+        pooling: replaces the folder's own pooling; none = keep it.
+        max_length: tokens after which a text is cut, at most what the model has positions for.
+        query_prefix: put before each query.
+        document_prefix: put before each document.
+        batch_size: texts per forward pass.
+        device: torch device; none = a GPU if there is one.
+
+    Raises:
+        UserError: the folder holds no model.
+    """
+    model = load_model(path, device)
+    if pooling is not None:
+        set_pooling(model, pooling)
+    set_max_length(model, max_length)
+    model.prompts = {"query": query_prefix, "document": document_prefix}
+    return SentenceEncoder(model, name=name, batch_size=batch_size)
+
+
+def load_two_tower(
+    path: Path, *, name: str | None = None, batch_size: int = DEFAULT_BATCH, device: str | None = None
+) -> SentenceEncoder:
+    """Load towers saved by ``towers.save_two_tower``; prefixes, pooling and lengths come with them.
+
+    Raises:
+        UserError: the folder holds no model.
+    """
+    return SentenceEncoder(load_model(path, device), name=name or path.name, batch_size=batch_size)
+
+
+def load_model(path: Path, device: str | None = None) -> Any:
+    """The ``SentenceTransformer`` of a folder, in float32.
+
+    Raises:
+        UserError: the folder holds no model.
+    """
+    if not any((path / part).is_file() for part in ("modules.json", "config.json")):
+        raise UserError(
+            f"{path} holds no sentence-transformers or transformers model",
+            remedy="pull the model with `ecoagent models pull` or train it with `ecoagent train`",
+        )
+    from sentence_transformers import SentenceTransformer
+
+    return SentenceTransformer(str(path), device=device, local_files_only=True).float().eval()
+
+
+def set_pooling(model: Any, mode: Pooling) -> None:
+    """Replace the pooling of a plain model."""
+    from sentence_transformers.sentence_transformer.modules import Pooling as PoolingModule
+
+    for key, module in model.named_children():
+        if isinstance(module, PoolingModule) and module.pooling_mode != mode:
+            setattr(model, key, PoolingModule(module.embedding_dimension, pooling_mode=mode))
+
+
+def set_max_length(model: Any, max_length: int) -> None:
+    """Cut texts after ``max_length`` tokens, or after as many as the model has positions for."""
+    limits = [
+        module.config.max_position_embeddings
+        for module in model.modules()
+        if hasattr(getattr(module, "config", None), "max_position_embeddings")
+    ]
+    model.max_seq_length = min([max_length, *limits])

@@ -1,0 +1,160 @@
+"""Files that are whole or absent: every write goes through a temporary name and ``os.replace``."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ecoagent.schema import Record, arrow_schema
+
+R = TypeVar("R", bound=Record)
+TEMPORARY = ".tmp-"
+"""Prefix of unfinished files and folders; leftovers of a killed run are swept at the next start."""
+
+
+def temporary_sibling(path: Path) -> Path:
+    """A name beside ``path`` that no other thread or process uses."""
+    return path.with_name(f"{TEMPORARY}{path.name}.{os.getpid()}.{threading.get_ident()}")
+
+
+def _replace(path: Path, write: Callable[[Path], None]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = temporary_sibling(path)
+    try:
+        write(temporary)
+        with temporary.open("rb") as handle:
+            os.fsync(handle.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return path
+
+
+def write_bytes(path: Path, data: bytes) -> Path:
+    """Write ``data`` atomically."""
+
+    def write(temporary: Path) -> None:
+        temporary.write_bytes(data)
+
+    return _replace(path, write)
+
+
+def write_text(path: Path, text: str) -> Path:
+    """Write UTF-8 text atomically."""
+    return write_bytes(path, text.encode("utf-8"))
+
+
+def canonical_json(value: Any) -> str:
+    """JSON with sorted keys and no spaces: the form that is hashed."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=str)
+
+
+def write_json(path: Path, value: Any) -> Path:
+    """Write ``value`` as JSON with sorted keys, one blank of indent, ending in a newline."""
+    return write_text(
+        path, json.dumps(value, sort_keys=True, indent=1, ensure_ascii=False, default=str) + "\n"
+    )
+
+
+def read_json(path: Path) -> Any:
+    """The value of a JSON file."""
+    return json.loads(path.read_text("utf-8"))
+
+
+def write_jsonl(path: Path, rows: Iterable[Record | Mapping[str, Any]]) -> Path:
+    """Write one JSON object a line, in the order given."""
+    lines = [canonical_json(r.model_dump(mode="json") if isinstance(r, Record) else dict(r)) for r in rows]
+    return write_text(path, "".join(line + "\n" for line in lines))
+
+
+def read_jsonl(path: Path) -> list[dict[str, Any]]:
+    """The objects of a JSON-lines file."""
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines() if line]
+
+
+def to_arrow(rows: Iterable[Record | Mapping[str, Any]] | pl.DataFrame, model: type[Record]) -> pa.Table:
+    """Arrow table in the column order and types of ``model``."""
+    schema = arrow_schema(model)
+    if isinstance(rows, pl.DataFrame):
+        return rows.select(schema.names).to_arrow().cast(schema)
+    data = [r.model_dump(mode="python") if isinstance(r, Record) else dict(r) for r in rows]
+    return pa.Table.from_pylist(data, schema=schema)
+
+
+def write_table(
+    path: Path, rows: Iterable[Record | Mapping[str, Any]] | pl.DataFrame, model: type[Record]
+) -> Path:
+    """Write a Parquet table of ``model`` rows (zstd), in the order given.
+
+    Equal rows give equal bytes for one version of Arrow.
+    """
+    table = to_arrow(rows, model)
+
+    def write(temporary: Path) -> None:
+        pq.write_table(table, temporary, compression="zstd", row_group_size=10_000)
+
+    return _replace(path, write)
+
+
+def read_table(path: Path) -> pl.DataFrame:
+    """A Parquet table as a frame."""
+    return pl.read_parquet(path)
+
+
+def read_rows(path: Path, model: type[R]) -> list[R]:
+    """A Parquet table as validated records."""
+    return [model.model_validate(row) for row in pq.read_table(path).to_pylist()]
+
+
+def sha256_file(path: Path) -> str:
+    """SHA-256 of a file, hex."""
+    with path.open("rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()
+
+
+def sha256_text(text: str) -> str:
+    """SHA-256 of UTF-8 text, hex."""
+    return hashlib.sha256(text.encode("utf-8")).hexdigest()
+
+
+def digest(value: Any) -> str:
+    """SHA-256 of the canonical JSON of ``value``, hex."""
+    return sha256_text(canonical_json(value))
+
+
+def bucket(identifier: str, count: int) -> int:
+    """Shard of an id among ``count``: by hash, so that a new id moves no other."""
+    return int(sha256_text(identifier)[:8], 16) % count
+
+
+def replace_directory(temporary: Path, final: Path) -> None:
+    """Put a finished folder in its place, whatever stood there."""
+    if final.exists():
+        stale = temporary_sibling(final)
+        final.rename(stale)
+        temporary.rename(final)
+        shutil.rmtree(stale)
+    else:
+        temporary.rename(final)
+
+
+def sweep(root: Path) -> int:
+    """Remove what a killed process left unfinished below ``root``; returns how many entries went."""
+    removed = 0
+    for leftover in sorted(root.rglob(f"{TEMPORARY}*"), reverse=True):
+        if leftover.is_dir():
+            shutil.rmtree(leftover, ignore_errors=True)
+        else:
+            leftover.unlink(missing_ok=True)
+        removed += 1
+    return removed

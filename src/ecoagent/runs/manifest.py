@@ -1,0 +1,101 @@
+"""The record of a run: what ran, on what, from which bytes, for how long."""
+
+from __future__ import annotations
+
+import datetime
+import platform
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from ecoagent import __version__
+from ecoagent.runs.atomic import read_json, write_json
+from ecoagent.runs.context import RunContext
+from ecoagent.schema import SCHEMA_VERSION
+
+RECORDED = (
+    "torch",
+    "sentence-transformers",
+    "transformers",
+    "polars",
+    "pyarrow",
+    "numpy",
+    "scikit-learn",
+    "bm25s",
+    "ir-measures",
+    "prefect",
+    "great-expectations",
+    "pandera",
+    "datasets",
+    "xllamacpp",
+    "quickjs",
+)
+
+
+def git_hash() -> str | None:
+    """Commit of the checkout the package runs from, ``-dirty`` if changed; none outside one."""
+    folder = Path(__file__).resolve().parent
+    try:
+        shown = subprocess.run(
+            ["git", "-C", str(folder), "describe", "--always", "--abbrev=40", "--dirty", "--exclude=*"],
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=False,
+        )
+        tracked = subprocess.run(
+            ["git", "-C", str(folder), "ls-files", "--error-unmatch", Path(__file__).name],
+            capture_output=True,
+            timeout=10,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return shown.stdout.strip() if shown.returncode == 0 and tracked.returncode == 0 else None
+
+
+def versions() -> dict[str, str]:
+    """Versions of what shapes the results."""
+    found = {"ecoagent": __version__, "schema": SCHEMA_VERSION, "python": platform.python_version()}
+    for name in RECORDED:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def load_manifest(path: Path) -> dict[str, Any]:
+    """The manifest at ``path``, or an empty one."""
+    if not path.is_file():
+        return {}
+    manifest: dict[str, Any] = read_json(path)
+    return manifest
+
+
+def record_stage(ctx: RunContext) -> None:
+    """Write the manifest anew from the settings and the stages' markers."""
+    stages = {}
+    for marker in sorted(ctx.paths.markers.glob("*.json")):
+        content = read_json(marker)
+        stages[content.pop("stage")] = content
+    earlier = load_manifest(ctx.paths.manifest)
+    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    write_json(
+        ctx.paths.manifest,
+        {
+            "run": ctx.settings.run_name,
+            "profile": ctx.settings.profile,
+            "seed": ctx.settings.seed,
+            "created": earlier.get("created", now),
+            "updated": now,
+            "git": git_hash(),
+            "command": " ".join(Path(sys.argv[0]).name if i == 0 else a for i, a in enumerate(sys.argv)),
+            "platform": platform.platform(),
+            "versions": versions(),
+            "settings": ctx.settings.model_dump(mode="json"),
+            "stages": stages,
+        },
+    )

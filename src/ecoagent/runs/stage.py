@@ -1,0 +1,262 @@
+"""Stages: content keys, shards that are never redone, a marker written last."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from ecoagent import __version__
+from ecoagent.runs.atomic import (
+    digest,
+    read_json,
+    replace_directory,
+    sha256_file,
+    temporary_sibling,
+    write_json,
+)
+from ecoagent.runs.context import RunContext
+from ecoagent.runs.manifest import record_stage
+from ecoagent.settings import UserError, result_settings
+
+SHARD_MARKER = "_shard.json"
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A piece of a stage: a folder name and the sorted ids it covers."""
+
+    key: str
+    ids: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ShardResult:
+    """A finished shard and the folder that holds its files."""
+
+    shard: Shard
+    directory: Path
+
+
+@dataclass
+class StageReport:
+    """What a stage wrote and counted."""
+
+    outputs: list[Path] = field(default_factory=list)
+    rows: dict[str, int] = field(default_factory=dict)
+    rejects: dict[str, int] = field(default_factory=dict)
+    tokens: dict[str, int] = field(default_factory=dict)
+    summary: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class StageOutcome:
+    """How a stage ended."""
+
+    name: str
+    status: Literal["done", "up to date"]
+    seconds: float
+    report: StageReport
+
+
+class Stage(ABC):
+    """One step of the pipeline. Subclasses stay thin over pure functions."""
+
+    name: ClassVar[str]
+    version: ClassVar[str]
+    sections: ClassVar[tuple[str, ...]] = ()
+
+    def inputs(self, ctx: RunContext) -> list[Path]:
+        """Files of the run whose bytes this stage depends on."""
+        return []
+
+    def extra_key(self, ctx: RunContext) -> dict[str, Any]:
+        """Digests of prompts, weights and lock files this stage depends on."""
+        return {}
+
+    def plan(self, ctx: RunContext) -> list[Shard]:
+        """Shards, in order."""
+        return [Shard("all")]
+
+    def shard_content(self, ctx: RunContext, shard: Shard) -> Any:
+        """What one shard depends on, JSON-able; by default all inputs."""
+        return input_digests(self, ctx)
+
+    def estimate(self, ctx: RunContext) -> dict[str, Any]:
+        """What a run would cost, for ``--dry-run``."""
+        return {"shards": len(self.plan(ctx))}
+
+    @abstractmethod
+    def run_shard(self, ctx: RunContext, shard: Shard, directory: Path) -> None:
+        """Write the shard's files into ``directory``."""
+
+    @abstractmethod
+    def merge(self, ctx: RunContext, results: list[ShardResult]) -> StageReport:
+        """Make the stage's outputs from its shards."""
+
+
+Mapper = Callable[[Callable[[Shard], str], Sequence[Shard]], None]
+"""Runs a function over shards; flows give one that runs them as tasks."""
+
+
+def serial(work: Callable[[Shard], str], shards: Sequence[Shard]) -> None:
+    """The plain mapper: one shard after the other."""
+    for shard in shards:
+        work(shard)
+
+
+def input_digests(stage: Stage, ctx: RunContext) -> dict[str, str]:
+    """SHA-256 of each input.
+
+    Raises:
+        UserError: an input is missing; the stage that makes it has not run.
+    """
+    digests = {}
+    for path in stage.inputs(ctx):
+        if not path.is_file():
+            raise UserError(
+                f"stage {stage.name!r} needs {path}, which is not there",
+                remedy="run the stages before it, or `ecoagent build`",
+            )
+        digests[ctx.paths.relative(path)] = sha256_file(path)
+    return dict(sorted(digests.items()))
+
+
+def _base_key(stage: Stage, ctx: RunContext) -> dict[str, Any]:
+    return {
+        "stage": stage.name,
+        "version": stage.version,
+        "package": __version__,
+        "settings": result_settings(ctx.settings, stage.sections),
+        "extra": stage.extra_key(ctx),
+    }
+
+
+def stage_key(stage: Stage, ctx: RunContext) -> str:
+    """Key of a stage: code version, the settings it reads, input, prompt and weight digests."""
+    return digest({**_base_key(stage, ctx), "inputs": input_digests(stage, ctx)})
+
+
+def marker_path(name: str, ctx: RunContext) -> Path:
+    """Completion marker of a stage."""
+    return ctx.paths.markers / f"{name}.json"
+
+
+def _load_marker(name: str, ctx: RunContext) -> dict[str, Any] | None:
+    path = marker_path(name, ctx)
+    if not path.is_file():
+        return None
+    marker: dict[str, Any] = read_json(path)
+    return marker
+
+
+def up_to_date(stage: Stage, ctx: RunContext, key: str) -> bool:
+    """Whether the marker holds ``key`` and every output still has the bytes recorded."""
+    marker = _load_marker(stage.name, ctx)
+    if marker is None or marker["key"] != key:
+        return False
+    for relative, expected in marker["outputs"].items():
+        path = ctx.paths.root / relative
+        if not path.is_file() or sha256_file(path) != expected:
+            return False
+    return True
+
+
+def forget(name: str, ctx: RunContext) -> None:
+    """Drop a stage's marker and shards, so that it runs anew."""
+    marker_path(name, ctx).unlink(missing_ok=True)
+    shutil.rmtree(ctx.paths.raw / name, ignore_errors=True)
+
+
+def _shard_done(directory: Path, key: str) -> bool:
+    marker = directory / SHARD_MARKER
+    if not marker.is_file():
+        return False
+    stored = read_json(marker)
+    return stored["key"] == key and all(
+        (directory / name).is_file() and sha256_file(directory / name) == expected
+        for name, expected in stored["files"].items()
+    )
+
+
+def _run_shard(stage: Stage, ctx: RunContext, key: str, shard: Shard) -> str:
+    final = ctx.paths.raw / stage.name / shard.key
+    temporary = temporary_sibling(final)
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    try:
+        stage.run_shard(ctx, shard, temporary)
+        files = sorted(p for p in temporary.rglob("*") if p.is_file())
+        listing = {p.relative_to(temporary).as_posix(): sha256_file(p) for p in files}
+        write_json(temporary / SHARD_MARKER, {"key": key, "files": listing})
+        replace_directory(temporary, final)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    return str(final)
+
+
+def execute(stage: Stage, ctx: RunContext, *, force: bool = False, mapper: Mapper = serial) -> StageOutcome:
+    """Run a stage, or find it up to date.
+
+    Shards whose key and files are as recorded are kept; the others run through ``mapper``. Outputs
+    are written by the stage through atomic writers, the marker last, so that a process killed at
+    any moment leaves either the old state or the new.
+    """
+    started = time.monotonic()
+    if force:
+        forget(stage.name, ctx)
+    key = stage_key(stage, ctx)
+    if up_to_date(stage, ctx, key):
+        marker = _load_marker(stage.name, ctx) or {}
+        report = StageReport(
+            [ctx.paths.root / p for p in marker["outputs"]],
+            marker["rows"],
+            marker["rejects"],
+            marker["tokens"],
+            marker["summary"],
+        )
+        ctx.progress.say(f"{stage.name}: up to date")
+        return StageOutcome(stage.name, "up to date", time.monotonic() - started, report)
+    marker_path(stage.name, ctx).unlink(missing_ok=True)
+    ctx.progress.say(f"{stage.name}: started")
+    shards = stage.plan(ctx)
+    base = _base_key(stage, ctx)
+    keys = {s.key: digest({**base, "ids": s.ids, "content": stage.shard_content(ctx, s)}) for s in shards}
+    folder = ctx.paths.raw / stage.name
+    missing = [s for s in shards if not _shard_done(folder / s.key, keys[s.key])]
+    if len(missing) < len(shards):
+        ctx.progress.say(
+            f"{stage.name}: {len(shards) - len(missing)} of {len(shards)} shards kept from before"
+        )
+
+    def work(shard: Shard) -> str:
+        return _run_shard(stage, ctx, keys[shard.key], shard)
+
+    mapper(work, missing)
+    for stale in sorted(folder.iterdir()) if folder.is_dir() else []:
+        if stale.is_dir() and stale.name not in keys:
+            shutil.rmtree(stale)
+    report = stage.merge(ctx, [ShardResult(s, folder / s.key) for s in shards])
+    seconds = time.monotonic() - started
+    marker = {
+        "key": key,
+        "stage": stage.name,
+        "version": stage.version,
+        "inputs": input_digests(stage, ctx),
+        "extra": stage.extra_key(ctx),
+        "outputs": {ctx.paths.relative(p): sha256_file(p) for p in sorted(report.outputs)},
+        "rows": report.rows,
+        "rejects": report.rejects,
+        "tokens": report.tokens,
+        "summary": report.summary,
+        "shards": {"planned": len(shards), "run": len(missing)},
+        "seconds": round(seconds, 3),
+    }
+    write_json(marker_path(stage.name, ctx), marker)
+    record_stage(ctx)
+    ctx.progress.say(f"{stage.name}: done in {seconds:.1f} s")
+    return StageOutcome(stage.name, "done", seconds, report)

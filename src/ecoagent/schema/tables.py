@@ -1,0 +1,102 @@
+"""Rows of every table but ``tools``."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from ecoagent.schema.base import Record
+
+Split = Literal["train", "val", "test", "cold"]
+Outcome = Literal["success", "error", "timeout", "auth", "rate_limited", "bad_request", "wrong_tool"]
+UNAVAILABLE: frozenset[str] = frozenset({"error", "timeout", "auth", "rate_limited"})
+"""Outcomes that count against availability; bad_request and wrong_tool do not."""
+
+
+class QueryRow(Record):
+    """A query of EcoAgent-Syn or EcoAgent-Real."""
+
+    query_id: str = Field(description="q:<set>:<12 hex of sha256 of the normalised text>.")
+    text: str = Field(description="The query as a user would write it.")
+    set: Literal["syn", "real"] = Field(description="Generated or real-style.")
+    intent: str | None = Field(default=None, description="direct, troubleshooting or howto (syn).")
+    source_tool_id: str | None = Field(default=None, description="Tool it was generated for (syn).")
+    query_type: str | None = Field(default=None, description="single, multi or other stratum (real).")
+    language: str = Field(description="ISO 639-1 code.")
+    split: Split = Field(description="Split, never shared by two equal normalised texts.")
+    origin: str = Field(description="live, replayed or the name of the query file.")
+    licence: str = Field(description="Licence of the text.")
+    quality_flags: list[str] = Field(default_factory=list, description="Flaws found, sorted.")
+    round_trip_rank: int | None = Field(default=None, description="Rank of the source tool when searched.")
+    verifier_score: float | None = Field(default=None, description="Verifier's probability for the source.")
+
+
+class QrelRow(Record):
+    """A relevance judgement."""
+
+    query_id: str
+    tool_id: str
+    grade: int = Field(description="1 = gold.")
+    origin: str = Field(description="generated, verified or duplicate_group.")
+    encoder_score: float | None = Field(default=None, description="Cosine of the labelling encoder.")
+    verifier_raw: float | None = Field(default=None, description="Score the verifier wrote.")
+    verifier_probability: float | None = Field(default=None, description="Calibrated probability.")
+
+
+class PairRow(Record):
+    """A training pair."""
+
+    query_id: str
+    tool_id: str
+    label: int = Field(description="1 positive, 0 negative.")
+    negative_type: Literal["hard", "random"] | None = Field(default=None, description="Null for positives.")
+    score: float | None = Field(default=None, description="Cosine of the mining encoder.")
+    split: Split
+
+
+class ResponseRow(Record):
+    """A stored model response."""
+
+    request_hash: str = Field(description="SHA-256 over model, messages, sampling and seed.")
+    model: str
+    sampling: str = Field(description="Sampling parameters as JSON text.")
+    prompt_sha256: str
+    text: str
+    tokens_in: int
+    tokens_out: int
+    finish_reason: str
+    status: str = Field(description="ok or an error code.")
+
+
+class VerdictRow(Record):
+    """What each labelling stage said of one query-tool pair."""
+
+    query_id: str
+    tool_id: str
+    stage: Literal["encoder", "verifier"] = Field(description="Last stage the pair reached.")
+    encoder_score: float
+    verifier_raw: float | None = None
+    verifier_probability: float | None = None
+    kept: bool
+    reason: str | None = Field(default=None, description="Why it was not kept.")
+    response_hash: str | None = Field(default=None, description="Key into responses.")
+
+
+class RejectRow(Record):
+    """Something a stage did not keep."""
+
+    id: str
+    stage: str
+    reason: str
+    detail: str
+
+
+class OutcomeRow(Record):
+    """Execution feedback of an agent."""
+
+    step: int
+    query_id: str
+    tool_id: str
+    outcome: Outcome
+    latency_ms: float | None = None

@@ -1,0 +1,48 @@
+"""Profiles, settings and the errors a user sees."""
+
+from ecoagent.settings.errors import GateError, UserError
+from ecoagent.settings.loading import (
+    Settings,
+    known_keys,
+    load_settings,
+    profile_names,
+    read_profile,
+    result_settings,
+)
+from ecoagent.settings.quiet import quiet_environment
+from ecoagent.settings.sections import (
+    AuditSettings,
+    CrawlSettings,
+    EvaluateSettings,
+    FlowSettings,
+    LabelingSettings,
+    LLMSettings,
+    ModelSettings,
+    PublishSettings,
+    ReliabilitySettings,
+    SynthesisSettings,
+    TrainSettings,
+)
+
+__all__ = [
+    "AuditSettings",
+    "CrawlSettings",
+    "EvaluateSettings",
+    "FlowSettings",
+    "GateError",
+    "LLMSettings",
+    "LabelingSettings",
+    "ModelSettings",
+    "PublishSettings",
+    "ReliabilitySettings",
+    "Settings",
+    "SynthesisSettings",
+    "TrainSettings",
+    "UserError",
+    "known_keys",
+    "load_settings",
+    "profile_names",
+    "quiet_environment",
+    "read_profile",
+    "result_settings",
+]

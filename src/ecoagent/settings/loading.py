@@ -1,0 +1,202 @@
+"""Settings from a profile, the environment and flags, in rising order of precedence."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import tomllib
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, ValidationError
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from ecoagent.settings.errors import UserError
+from ecoagent.settings.sections import (
+    AuditSettings,
+    CrawlSettings,
+    EvaluateSettings,
+    FlowSettings,
+    LabelingSettings,
+    LLMSettings,
+    ModelSettings,
+    PublishSettings,
+    ReliabilitySettings,
+    Section,
+    SynthesisSettings,
+    TrainSettings,
+)
+
+ENV_PREFIX = "ECOAGENT_"
+ENV_RESERVED = frozenset({"ECOAGENT_API_KEY", "ECOAGENT_HOME"})
+
+
+class Settings(BaseSettings):
+    """Every setting of a run. Unknown keys are errors that name the nearest right one."""
+
+    model_config = SettingsConfigDict(extra="forbid", frozen=True, validate_default=True)
+
+    profile: str = Field("paper", description="Profile the run started from.")
+    run: str = Field("", description="Run name; empty = the profile's.")
+    seed: int = Field(0, ge=0, description="Seed of everything random.")
+    limit: int | None = Field(None, ge=1, description="Process at most this many items per stage.")
+    outputs: Path = Field(Path("outputs"), description="Folder of runs and stores.")
+    flow: FlowSettings = FlowSettings()
+    crawl: CrawlSettings = CrawlSettings()
+    models: ModelSettings = ModelSettings()
+    reliability: ReliabilitySettings = ReliabilitySettings()
+    llm: LLMSettings = LLMSettings()
+    synthesis: SynthesisSettings = SynthesisSettings()
+    labeling: LabelingSettings = LabelingSettings()
+    train: TrainSettings = TrainSettings()
+    evaluate: EvaluateSettings = EvaluateSettings()
+    audit: AuditSettings = AuditSettings()
+    publish: PublishSettings = PublishSettings()
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        *args: Any,
+        **kwargs: Any,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Only explicit values: profile, environment and flags are merged by ``load_settings``."""
+        return (init_settings,)
+
+    @property
+    def run_name(self) -> str:
+        """Folder of the run under ``outputs/runs``."""
+        return self.run or self.profile
+
+
+def profile_names() -> list[str]:
+    """Names of the shipped profiles."""
+    return sorted(p.name.removesuffix(".toml") for p in _profiles().iterdir() if p.name.endswith(".toml"))
+
+
+def _profiles() -> Any:
+    return resources.files("ecoagent.settings").joinpath("profiles")
+
+
+def read_profile(name: str) -> dict[str, Any]:
+    """Values of a shipped profile, or of a TOML file if ``name`` is a path to one.
+
+    Raises:
+        UserError: no such profile, or the file is not TOML.
+    """
+    if name.endswith(".toml"):
+        path = Path(name)
+        if not path.is_file():
+            raise UserError(f"profile file {name} does not exist", remedy="give a path to a TOML file")
+        text, shown = path.read_text("utf-8"), name
+    else:
+        if name not in profile_names():
+            raise UserError(
+                f"unknown profile {name!r}",
+                remedy=f"use one of {', '.join(profile_names())} or a path to a .toml",
+            )
+        text, shown = _profiles().joinpath(f"{name}.toml").read_text("utf-8"), f"profile {name}"
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise UserError(f"{shown} is not valid TOML: {error}", remedy="mend the line named") from error
+
+
+def load_settings(
+    profile: str = "local",
+    *,
+    overrides: Sequence[str] = (),
+    env: Mapping[str, str] | None = None,
+    **flags: Any,
+) -> Settings:
+    """Settings of a profile, then ``ECOAGENT_<SECTION>__<KEY>`` variables, then overrides, then flags.
+
+    Args:
+        profile: shipped profile or path to a TOML file.
+        overrides: ``section.key=value`` texts; values are TOML, else taken as text.
+        env: environment; ``os.environ`` if none.
+        flags: top-level values such as ``run`` or ``seed``; ``None`` = not given.
+
+    Raises:
+        UserError: unknown key (the nearest right one is named) or a bad value.
+    """
+    values = read_profile(profile)
+    for name, text in sorted((os.environ if env is None else env).items()):
+        if name.startswith(ENV_PREFIX) and name not in ENV_RESERVED:
+            dotted = name.removeprefix(ENV_PREFIX).lower().replace("__", ".")
+            _assign(values, dotted, _parse(text), where=f"environment variable {name}")
+    for item in overrides:
+        key, sep, text = item.partition("=")
+        if not sep:
+            raise UserError(f"--set {item!r} has no '='", remedy="write --set section.key=value")
+        _assign(values, key.strip(), _parse(text.strip()), where=f"--set {item}")
+    for name, value in flags.items():
+        if value is not None:
+            values[name] = value
+    values.setdefault("profile", Path(profile).stem)
+    try:
+        return Settings(**values)
+    except ValidationError as error:
+        raise UserError(_explain(error), remedy="see `ecoagent build --help` and the README") from error
+
+
+def _parse(text: str) -> Any:
+    try:
+        return tomllib.loads(f"v = {text}")["v"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _assign(values: dict[str, Any], dotted: str, value: Any, *, where: str) -> None:
+    parts = dotted.split(".")
+    node = values
+    for part in parts[:-1]:
+        node = node.setdefault(part, {})
+        if not isinstance(node, dict):
+            raise UserError(f"{where}: {part!r} is not a section", remedy=nearest(dotted))
+    node[parts[-1]] = value
+
+
+def known_keys() -> list[str]:
+    """Dotted names of all settings."""
+    keys = []
+    for name, field in Settings.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, Section):
+            keys += [f"{name}.{sub}" for sub in field.annotation.model_fields]
+        else:
+            keys.append(name)
+    return keys
+
+
+def nearest(dotted: str) -> str:
+    """A remedy that names the known key nearest to ``dotted``."""
+    close = difflib.get_close_matches(dotted, known_keys(), n=1, cutoff=0.0)
+    return f"did you mean {close[0]!r}?"
+
+
+def _explain(error: ValidationError) -> str:
+    lines = []
+    for item in error.errors():
+        dotted = ".".join(str(p) for p in item["loc"])
+        if item["type"] == "extra_forbidden":
+            lines.append(f"unknown setting {dotted!r}; {nearest(dotted)}")
+        else:
+            lines.append(f"setting {dotted!r} = {item.get('input')!r}: {item['msg']}")
+    return "; ".join(lines)
+
+
+def result_settings(settings: Settings, sections: Sequence[str]) -> dict[str, Any]:
+    """The part of the settings that may change what a stage writes: named sections without knobs."""
+    chosen: dict[str, Any] = {"seed": settings.seed, "limit": settings.limit}
+    for name in sections:
+        section = getattr(settings, name)
+        knobs = {
+            key
+            for key, field in type(section).model_fields.items()
+            if isinstance(field.json_schema_extra, dict) and field.json_schema_extra.get("knob")
+        }
+        chosen[name] = section.model_dump(mode="json", exclude=knobs)
+    return chosen

