@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 import textwrap
 from dataclasses import dataclass
 
@@ -26,6 +27,7 @@ REQUIRED = Unknown()
 
 FIELD_CALLS = frozenset({"Field", "PrivateAttr", "FieldInfo"})
 _TEXT_METHODS = frozenset({"strip", "lstrip", "rstrip", "lower", "upper", "format", "replace", "join", "title"})
+_SPEC = re.compile(r"[a-z,]?|\.\d{1,2}[fge]")
 _DEPTH = 40
 _MAX_TEXT = 1_000_000
 
@@ -45,12 +47,14 @@ class Evaluator:
 
     def __init__(self, package: PyPackage) -> None:
         self.package = package
+        self._bound: list[dict[str, object]] = []
 
     def value(self, module: PyModule, node: ast.expr | None, depth: int = 0) -> object:
         """Value of ``node``, or ``UNKNOWN``.
 
-        Handles literals, concatenation, ``%`` with constants, f-strings of constants, names and
-        attributes of the package, ``dedent``/``cleandoc`` and a few methods of text.
+        Handles literals, concatenation, f-strings of constants, names and attributes of the
+        package, ``dedent``/``cleandoc``, a few methods of text, and calls of package functions
+        that consist of one ``return`` of such an expression.
         """
         if node is None or depth > _DEPTH:
             return UNKNOWN
@@ -74,9 +78,23 @@ class Evaluator:
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
             inner = self.value(module, node.operand, nxt)
             return -inner if isinstance(inner, int | float) else UNKNOWN
+        if isinstance(node, ast.IfExp):
+            chosen = self._compare(module, node.test, nxt)
+            return UNKNOWN if chosen is None else self.value(module, node.body if chosen else node.orelse, nxt)
         if isinstance(node, ast.Name | ast.Attribute):
             return self._name(module, node, nxt)
         return UNKNOWN
+
+    def _compare(self, module: PyModule, node: ast.expr, depth: int) -> bool | None:
+        """Truth of one comparison of constants; ``None`` where it cannot be told."""
+        if not isinstance(node, ast.Compare) or len(node.ops) != 1:
+            return None
+        left, right = self.value(module, node.left, depth), self.value(module, node.comparators[0], depth)
+        if left is UNKNOWN or right is UNKNOWN:
+            return None
+        if isinstance(node.ops[0], ast.Eq):
+            return left == right
+        return left != right if isinstance(node.ops[0], ast.NotEq) else None
 
     def text(self, module: PyModule, node: ast.expr | None) -> str | None:
         """Value of ``node`` if it is text."""
@@ -84,6 +102,8 @@ class Evaluator:
         return found if isinstance(found, str) else None
 
     def _name(self, module: PyModule, node: ast.expr, depth: int) -> object:
+        if isinstance(node, ast.Name) and self._bound and node.id in self._bound[-1]:
+            return self._bound[-1][node.id]
         found = self.package.resolve(module, dotted(node))
         if isinstance(found, tuple) and len(found) == 2 and isinstance(found[0], PyModule):
             return self.value(found[0], found[1], depth)
@@ -101,13 +121,27 @@ class Evaluator:
         parts: list[str] = []
         for item in node.values:
             inner = item.value if isinstance(item, ast.FormattedValue) else item
-            if isinstance(item, ast.FormattedValue) and (item.format_spec is not None or item.conversion != -1):
-                return UNKNOWN
             found = self.value(module, inner, depth)
             if not isinstance(found, str | int | float):
                 return UNKNOWN
-            parts.append(str(found))
+            if not isinstance(item, ast.FormattedValue):
+                parts.append(str(found))
+                continue
+            spec = self.value(module, item.format_spec, depth) if item.format_spec is not None else ""
+            if item.conversion != -1 or not isinstance(spec, str) or not _SPEC.fullmatch(spec):
+                return UNKNOWN
+            try:
+                parts.append(format(found, spec))
+            except ValueError:
+                return UNKNOWN
         return "".join(parts)
+
+    def constant_part(self, module: PyModule, node: ast.expr | None) -> str | None:
+        """An f-string with what only running code could fill in left out."""
+        if not isinstance(node, ast.JoinedStr):
+            return None
+        parts = [self.value(module, v.value if isinstance(v, ast.FormattedValue) else v) for v in node.values]
+        return "".join(str(p) for p in parts if isinstance(p, str | int | float)) or None
 
     def _binary(self, module: PyModule, node: ast.BinOp, depth: int) -> object:
         left, right = self.value(module, node.left, depth), self.value(module, node.right, depth)
@@ -139,7 +173,30 @@ class Evaluator:
             return {} if called == "dict" else []
         if isinstance(node.func, ast.Attribute) and node.func.attr in _TEXT_METHODS:
             return self._text_method(module, node, node.func, depth)
+        target = self.package.resolve(module, called) if called else None
+        if isinstance(target, ast.FunctionDef):
+            return self._inline(module, target, node, depth)
         return UNKNOWN
+
+    def _inline(self, module: PyModule, function: ast.FunctionDef, call: ast.Call, depth: int) -> object:
+        """Value of a package function whose body is one ``return``; functions of one module only."""
+        body = [s for s in function.body if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))]
+        args = function.args
+        if len(body) != 1 or not isinstance(body[0], ast.Return) or args.vararg or args.kwarg or args.kwonlyargs:
+            return UNKNOWN
+        if function is not module.functions.get(function.name) or len(call.args) > len(args.args):
+            return UNKNOWN
+        names = [a.arg for a in args.args]
+        bound: dict[str, object] = dict.fromkeys(names, UNKNOWN)
+        for name, default in zip(names[len(names) - len(args.defaults) :], args.defaults, strict=True):
+            bound[name] = self.value(module, default, depth)
+        bound.update({n: self.value(module, a, depth) for n, a in zip(names, call.args, strict=False)})
+        bound.update({k.arg: self.value(module, k.value, depth) for k in call.keywords if k.arg in bound})
+        self._bound.append(bound)
+        try:
+            return self.value(module, body[0].value, depth)
+        finally:
+            self._bound.pop()
 
     def _text_method(self, module: PyModule, node: ast.Call, func: ast.Attribute, depth: int) -> object:
         owner = self.value(module, func.value, depth)

@@ -13,6 +13,7 @@ from ecoagent.llm import close_engines
 from ecoagent.runs import Progress, StageOutcome
 
 TAIL: tuple[str, ...] = ("train", "evaluate")
+CATALOG: tuple[str, ...] = ("crawl", "normalize", "score")
 
 
 def _run_stages(
@@ -79,3 +80,17 @@ def tail(
 ) -> list[StageOutcome]:
     """Train and evaluate on the tables of a run."""
     return _run_stages(TAIL, profile, run, overrides, limit, seed, force, progress)
+
+
+@flow(name="refresh", persist_result=False, validate_parameters=False)
+def refresh(
+    profile: str = "local",
+    run: str | None = None,
+    overrides: Sequence[str] = (),
+    limit: int | None = None,
+    seed: int | None = None,
+    force: Sequence[str] = (),
+    progress: Progress | None = None,
+) -> list[StageOutcome]:
+    """Crawl, normalise and score: what a scheduled re-crawl runs."""
+    return _run_stages(CATALOG, profile, run, overrides, limit, seed, force, progress)

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from ecoagent.settings import UserError
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-RelativePath = Annotated[str, Field(pattern=r"^(?!/)(?!.*\.\.)[\w./-]+$")]
+RelativePath = Annotated[str, Field(pattern=r"^[\w-][\w.-]*(/[\w-][\w.-]*)*$")]
 
 
 class _Row(BaseModel):

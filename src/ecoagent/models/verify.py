@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -104,8 +105,6 @@ def require_space(folder: Path, needed: int, what: str) -> None:
     Raises:
         UserError: fewer than ``needed`` bytes are free where ``folder`` lies.
     """
-    import shutil
-
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise UserError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal, Protocol, cast, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -72,7 +72,7 @@ class SentenceEncoder:
             if on_batch is not None:
                 on_batch(len(batch))
         place = {text: row for row, text in enumerate(ordered)}
-        return cast(Embeddings, found[[place[text] for text in texts]])
+        return found[[place[text] for text in texts]]
 
 
 def load_encoder(
@@ -132,7 +132,10 @@ def load_model(path: Path, device: str | None = None) -> Any:
             remedy="pull the model with `ecoagent models pull` or train it with `ecoagent train`",
         )
     from sentence_transformers import SentenceTransformer
+    from transformers.utils import logging
 
+    hide_bar: Callable[[], None] = logging.disable_progress_bar
+    hide_bar()
     return SentenceTransformer(str(path), device=device, local_files_only=True).float().eval()
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 import shutil
-import threading
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,13 +18,14 @@ import pyarrow.parquet as pq
 from ecoagent.schema import Record, arrow_schema
 
 R = TypeVar("R", bound=Record)
+_counter = itertools.count()
 TEMPORARY = ".tmp-"
 """Prefix of unfinished files and folders; leftovers of a killed run are swept at the next start."""
 
 
 def temporary_sibling(path: Path) -> Path:
-    """A name beside ``path`` that no other thread or process uses."""
-    return path.with_name(f"{TEMPORARY}{path.name}.{os.getpid()}.{threading.get_ident()}")
+    """A fresh name beside ``path`` that no other thread or process uses."""
+    return path.with_name(f"{TEMPORARY}{path.name}.{os.getpid()}.{next(_counter)}")
 
 
 def _replace(path: Path, write: Callable[[Path], None]) -> Path:

@@ -1,0 +1,46 @@
+# `make build` and `make test` set everything up by themselves; see README.md.
+SHELL := /bin/sh
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+PROFILE ?= local
+ARGS ?=
+
+.PHONY: help setup build test lint doctor wheel lock clean
+help:
+	@echo "make build   set up, then regenerate EcoAgent (PROFILE=local|smoke|paper, ARGS='--run NAME …')"
+	@echo "make test    set up, then lint, type-check and run every test"
+	@echo "make setup   virtual environment with locked dependencies; npm if there is none"
+	@echo "make lint    ruff and mypy"
+	@echo "make doctor  what of this machine can be used"
+	@echo "make wheel   build the wheel into dist/"
+	@echo "make lock    resolve requirements.lock anew"
+	@echo "make clean   remove the virtual environment and caches; outputs stay"
+
+setup: $(READY)
+
+$(READY): requirements.lock pyproject.toml scripts/setup.sh
+	@sh scripts/setup.sh $(VENV)
+
+build: $(READY)
+	@$(BIN)/ecoagent build --profile $(PROFILE) $(ARGS)
+
+test: $(READY)
+	@sh scripts/test.sh $(VENV)
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+doctor: $(READY)
+	@$(BIN)/ecoagent doctor --profile $(PROFILE)
+
+wheel: $(READY)
+	$(BIN)/python -m build --no-isolation --wheel --outdir dist .
+
+lock: $(READY)
+	sh scripts/lock.sh $(VENV)
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build

@@ -1,0 +1,71 @@
+"""The ``ecoagent`` command."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from ecoagent import __version__
+from ecoagent.cli import data, stages, tail
+from ecoagent.settings import quiet_environment
+
+app = typer.Typer(
+    name="ecoagent",
+    help="Rebuild the EcoAgent tool-retrieval benchmark from the live catalogs; train and judge RATED on it.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    epilog="Exit codes: 0 done, 1 a quality gate was not passed, 2 bad input or something missing.",
+)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        sys.stdout.write(f"ecoagent {__version__}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    quiet_environment()
+
+
+app.command("build")(stages.build)
+app.command("crawl")(stages.crawl)
+stages.add_stage_commands(
+    app,
+    {
+        "normalize": "Bring every candidate into the shared schema; rejects keep their reasons.",
+        "score": "Score each tool's metadata reliability (Eq. 4-5).",
+        "synthesize": "Generate EcoAgent-Syn: queries, filters, exact deduplication, negatives, splits.",
+        "label": "Label EcoAgent-Real: encoder candidates, then LLM verification.",
+        "train": "Train the dual encoder with InfoNCE (Eq. 3).",
+        "evaluate": "Offline ranking metrics and the failure simulator (Tables 1 and 2).",
+    },
+)
+app.command("tail")(tail.tail)
+stages.add_stage_commands(
+    app,
+    {
+        "audit": "Check every table; the release gate (exit code 1 if it is not passed).",
+        "publish": "Write the data set in Hub layout with its card.",
+        "report": "Write the HTML report.",
+    },
+)
+app.command("diff")(data.diff)
+app.command("rehydrate")(data.rehydrate)
+app.add_typer(data.models_app, name="models")
+app.command("runs")(data.list_runs)
+app.command("doctor")(data.doctor)
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    app()

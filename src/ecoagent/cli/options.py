@@ -1,0 +1,69 @@
+"""Options that every command takes, and how a command ends."""
+
+from __future__ import annotations
+
+import errno
+import json
+import sys
+from collections.abc import Callable
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+from ecoagent.runs import Progress
+from ecoagent.settings import Settings, UserError, load_settings
+
+Profile = Annotated[str, typer.Option(help="Shipped profile (local, paper, smoke) or a path to a TOML file.")]
+Run = Annotated[str | None, typer.Option(help="Run name under outputs/runs; by default the profile's.")]
+Limit = Annotated[int | None, typer.Option(min=1, help="Process at most this many items per stage.")]
+Seed = Annotated[int | None, typer.Option(min=0, help="Seed of everything random.")]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Say what would be done and what it costs; do nothing.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on standard output.")]
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Override one setting; may be repeated."),
+]
+
+
+def settings_of(
+    profile: str, run: str | None, limit: int | None, seed: int | None, overrides: list[str] | None
+) -> Settings:
+    """Settings from a command's options."""
+    return load_settings(profile, overrides=overrides or (), run=run, limit=limit, seed=seed)
+
+
+def print_json(value: Any) -> None:
+    """One JSON document on standard output."""
+    sys.stdout.write(json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False, default=str) + "\n")
+
+
+def fail(message: str, code: int) -> NoReturn:
+    """End with a message on standard error and an exit code, whatever threads are still at work."""
+    Progress().say(f"error: {message}")
+    sys.stdout.flush()
+    sys.stderr.flush()
+    raise typer.Exit(code)
+
+
+def guarded(work: Callable[[], int]) -> NoReturn:
+    """Run a command's body; errors a user can mend become a line and exit code 2 (a gate: 1)."""
+    try:
+        code = work()
+    except UserError as error:
+        fail(str(error), error.exit_code)
+    except KeyboardInterrupt:
+        fail("stopped; finished shards are kept, run the same command again to go on", 130)
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            fail(
+                f"no space left on the disk that holds {error.filename or 'the outputs'}; "
+                "remedy: free some space and run the same command again, nothing finished is lost",
+                2,
+            )
+        if error.errno in (errno.EACCES, errno.EROFS):
+            fail(f"cannot write {error.filename}; remedy: give --set outputs=DIR a folder you may write", 2)
+        raise
+    sys.stdout.flush()
+    raise typer.Exit(code)

@@ -1,0 +1,257 @@
+"""Commands that run stages: ``build``, ``tail`` and one command a stage."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ecoagent.cli.options import (
+    DryRun,
+    Json,
+    Limit,
+    Profile,
+    Run,
+    Seed,
+    Set,
+    guarded,
+    print_json,
+    settings_of,
+)
+from ecoagent.cli.show import show_estimates, show_outcomes
+from ecoagent.runs import Progress, RunContext, StageOutcome, duration
+from ecoagent.settings import Settings, UserError, quiet_environment
+
+Force = Annotated[bool, typer.Option("--force", help="Run the stage anew even if it is up to date.")]
+ForceStages = Annotated[
+    list[str] | None, typer.Option("--force", metavar="STAGE", help="Run this stage anew; may be repeated.")
+]
+
+
+def prepare(settings: Settings) -> RunContext:
+    """Context of a run with the environment set before Prefect is imported."""
+    ctx = RunContext.create(settings)
+    from ecoagent.flows.context import prefect_home  # sets the rest of the environment on import
+
+    quiet_environment(prefect_home(ctx.paths.root))
+    return ctx
+
+
+def estimates(names: tuple[str, ...], ctx: RunContext) -> dict[str, dict[str, Any]]:
+    """What each stage would do, as far as the stages before it have run."""
+    from ecoagent.flows.stages import stage_named
+    from ecoagent.runs import stage_key, up_to_date
+
+    found: dict[str, dict[str, Any]] = {}
+    for name in names:
+        stage = stage_named(name)
+        try:
+            if up_to_date(stage, ctx, stage_key(stage, ctx)):
+                found[name] = {"state": "up to date"}
+            else:
+                found[name] = {"state": "would run", **stage.estimate(ctx)}
+        except UserError as error:
+            found[name] = {"state": "would run", "unknown until": error.message}
+        except FileNotFoundError as error:
+            found[name] = {"state": "would run", "unknown until": f"{error.filename} is there"}
+    return found
+
+
+def run_flow(
+    names: tuple[str, ...],
+    settings: Settings,
+    overrides: list[str] | None,
+    *,
+    profile: str,
+    force: tuple[str, ...] = (),
+    dry_run: bool = False,
+    as_json: bool = False,
+    flow_name: str = "stage",
+) -> int:
+    """Run stages through their flow and show what came out."""
+    ctx = prepare(settings)
+    if dry_run:
+        planned = estimates(names, ctx)
+        print_json(planned) if as_json else show_estimates(planned)
+        return 0
+    from ecoagent.flows import build as flows
+    from ecoagent.flows.context import reap_orphan_servers
+    from ecoagent.flows.single import call
+    from ecoagent.runs import run_lock
+
+    started = time.monotonic()
+    ctx.progress.say(f"ecoagent {flow_name}: profile {settings.profile}, run {ctx.paths.root}")
+    parameters: dict[str, Any] = {
+        "profile": profile,
+        "run": settings.run or None,
+        "overrides": tuple(overrides or ()),
+        "limit": settings.limit,
+        "seed": settings.seed,
+        "progress": ctx.progress,
+    }
+    outcomes: list[StageOutcome]
+    with run_lock(ctx.paths.root):
+        reap_orphan_servers(ctx.paths.root / ".prefect")
+        if flow_name == "build":
+            outcomes = flows.build(force=force, **parameters)
+        elif flow_name == "tail":
+            outcomes = flows.tail(force=force, **parameters)
+        else:
+            outcomes = [call(names[0], settings.flow.workers, force=bool(force), **parameters)]
+            flows.close_engines()
+    if as_json:
+        print_json([asdict(o) for o in outcomes])
+    else:
+        show_outcomes(outcomes, ctx.paths)
+    fresh = sum(o.status == "up to date" for o in outcomes)
+    ctx.progress.say(
+        f"{flow_name}: {len(outcomes) - fresh} stages run, {fresh} up to date, "
+        f"{duration(time.monotonic() - started)} in all"
+    )
+    return 0
+
+
+def add_stage_commands(app: typer.Typer, descriptions: dict[str, str]) -> None:
+    """One command for each stage that has no options of its own."""
+    for name, text in descriptions.items():
+        app.command(name, help=text)(_stage_command(name))
+
+
+def _stage_command(name: str) -> Any:
+    def command(
+        profile: Profile = "local",
+        run: Run = None,
+        limit: Limit = None,
+        seed: Seed = None,
+        overrides: Set = None,
+        force: Force = False,
+        dry_run: DryRun = False,
+        as_json: Json = False,
+    ) -> None:
+        def work() -> int:
+            settings = settings_of(profile, run, limit, seed, overrides)
+            return run_flow(
+                (name,),
+                settings,
+                overrides,
+                profile=profile,
+                force=(name,) if force else (),
+                dry_run=dry_run,
+                as_json=as_json,
+                flow_name=name,
+            )
+
+        guarded(work)
+
+    return command
+
+
+def build(
+    profile: Profile = "local",
+    run: Run = None,
+    limit: Limit = None,
+    seed: Seed = None,
+    overrides: Set = None,
+    force: ForceStages = None,
+    dry_run: DryRun = False,
+    as_json: Json = False,
+) -> None:
+    """Regenerate EcoAgent, from the crawl of the four catalogs to the report.
+
+    Stages that are up to date are passed over; a build that was interrupted goes on where it stopped.
+
+    Examples:
+
+      ecoagent build
+
+      ecoagent build --profile smoke --run first-look
+
+      ecoagent build --force train --set train.epochs=5
+
+      ecoagent build --profile paper --dry-run
+    """
+
+    def work() -> int:
+        from ecoagent.flows.stages import STAGE_NAMES
+
+        settings = settings_of(profile, run, limit, seed, overrides)
+        return run_flow(
+            STAGE_NAMES,
+            settings,
+            overrides,
+            profile=profile,
+            force=tuple(force or ()),
+            dry_run=dry_run,
+            as_json=as_json,
+            flow_name="build",
+        )
+
+    guarded(work)
+
+
+def crawl(
+    source: Annotated[
+        list[str] | None,
+        typer.Option(help="Catalog to crawl; may be repeated: langchain, crewai, llamaindex, n8n."),
+    ] = None,
+    granularity: Annotated[str | None, typer.Option(help="package, tool or operation.")] = None,
+    lock: Annotated[Path | None, typer.Option(help="Lock file; by default the one shipped.")] = None,
+    update_lock: Annotated[
+        bool,
+        typer.Option(
+            "--update-lock", help="Fetch the locked versions anew and write their hashes to --lock."
+        ),
+    ] = False,
+    check_digests: Annotated[
+        Path | None,
+        typer.Option(help="Compare the crawled candidates with a file of digests, field by field."),
+    ] = None,
+    profile: Profile = "local",
+    run: Run = None,
+    limit: Limit = None,
+    seed: Seed = None,
+    overrides: Set = None,
+    force: Force = False,
+    dry_run: DryRun = False,
+    as_json: Json = False,
+) -> None:
+    """Read the tool catalogs through the user's own pip and npm.
+
+    Examples:
+
+      ecoagent crawl --source crewai
+
+      ecoagent crawl --set crawl.n8n_official=true --dry-run
+    """
+
+    def work() -> int:
+        from ecoagent.cli.crawling import check, rewrite_lock
+
+        extra = list(overrides or ())
+        if source:
+            extra.append("crawl.catalogs=[" + ", ".join(f'"{s}"' for s in source) + "]")
+        if granularity:
+            extra.append(f'crawl.granularity="{granularity}"')
+        if lock:
+            extra.append(f'crawl.lock="{lock}"')
+        settings = settings_of(profile, run, limit, seed, extra)
+        if update_lock:
+            return rewrite_lock(settings, lock)
+        code = run_flow(
+            ("crawl",),
+            settings,
+            extra,
+            profile=profile,
+            force=("crawl",) if force else (),
+            dry_run=dry_run,
+            as_json=as_json,
+            flow_name="crawl",
+        )
+        if check_digests is not None and not dry_run:
+            return check(RunContext.create(settings, Progress()), check_digests)
+        return code
+
+    guarded(work)

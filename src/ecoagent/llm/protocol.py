@@ -1,0 +1,154 @@
+"""What every engine speaks: requests, responses and the hash that names a request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
+
+from pydantic import BaseModel, ConfigDict, Field
+from typing_extensions import TypedDict
+
+from ecoagent.runs import canonical_json, digest
+from ecoagent.schema import ResponseRow
+
+CHARACTERS_PER_TOKEN = 4.0
+"""Of English prompts under the tokenizers in use; for estimates only."""
+
+
+class Message(TypedDict):
+    """A turn of a chat."""
+
+    role: str
+    content: str
+
+
+class _Value(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Sampling(_Value):
+    """How tokens are drawn. Part of a request's identity, seed included."""
+
+    temperature: float = Field(ge=0)
+    top_p: float = Field(gt=0, le=1)
+    max_tokens: int = Field(ge=1)
+    seed: int
+    stop: tuple[str, ...] = ()
+    top_logprobs: int = Field(0, ge=0, le=20, description="Log-probabilities wanted per token; 0 = none.")
+    json_schema: str | None = Field(None, description="JSON Schema (as text) the answer must follow.")
+
+
+class GenerationRequest(_Value):
+    """One prompt. ``id`` is the caller's and no part of the request's hash."""
+
+    id: str
+    messages: tuple[Message, ...] = Field(min_length=1)
+    sampling: Sampling
+    prompt_sha256: str = Field(description="Digest of the prompt template.")
+
+
+class GenerationResponse(_Value):
+    """What came back; a failure is a response with a status, never an exception or a gap."""
+
+    id: str
+    request_hash: str
+    model: str
+    text: str
+    tokens_in: int
+    tokens_out: int
+    finish_reason: str
+    status: str = Field(description="ok, or error:<what>.")
+    first_token_logprobs: dict[str, float] | None = Field(
+        None, description="Most probable first tokens with natural-log probabilities, if asked for."
+    )
+    replayed: bool = False
+
+    @property
+    def ok(self) -> bool:
+        """Whether there is an answer."""
+        return self.status == "ok"
+
+
+OnResponse = Callable[[GenerationResponse], None]
+
+
+class Engine(Protocol):
+    """Something that answers requests, in their order."""
+
+    @property
+    def model(self) -> str:
+        """Name of the model, as it stands in hashes and tables."""
+        ...
+
+    def generate(
+        self, requests: Sequence[GenerationRequest], on_response: OnResponse | None = None
+    ) -> list[GenerationResponse]:
+        """Answer all requests; ``on_response`` sees each as soon as it arrives."""
+        ...
+
+    def close(self) -> None:
+        """Free what the engine holds."""
+        ...
+
+
+def request_hash(model: str, request: GenerationRequest) -> str:
+    """sha256 over model, messages and sampling (seed included), not over the caller's id."""
+    return digest(
+        {
+            "model": model,
+            "messages": [dict(m) for m in request.messages],
+            "sampling": request.sampling.model_dump(mode="json"),
+        }
+    )
+
+
+def error_response(model: str, request: GenerationRequest, reason: str) -> GenerationResponse:
+    """A response that says why there is none."""
+    return GenerationResponse(
+        id=request.id,
+        request_hash=request_hash(model, request),
+        model=model,
+        text="",
+        tokens_in=0,
+        tokens_out=0,
+        finish_reason="error",
+        status=f"error:{reason}",
+    )
+
+
+def to_response_row(request: GenerationRequest, response: GenerationResponse) -> ResponseRow:
+    """The row of the ``responses`` table."""
+    return ResponseRow(
+        request_hash=response.request_hash,
+        model=response.model,
+        sampling=sampling_text(request.sampling),
+        prompt_sha256=request.prompt_sha256,
+        text=response.text,
+        tokens_in=response.tokens_in,
+        tokens_out=response.tokens_out,
+        finish_reason=response.finish_reason,
+        status=response.status,
+    )
+
+
+def sampling_text(sampling: Sampling) -> str:
+    """Sampling parameters as canonical JSON."""
+    return canonical_json(sampling.model_dump(mode="json"))
+
+
+class TokenEstimate(_Value):
+    """Cost of requests before they are sent."""
+
+    requests: int
+    tokens_in: int
+    tokens_out: int = Field(description="Upper bound: every response at its limit.")
+
+
+def estimate_tokens(requests: Iterable[GenerationRequest]) -> TokenEstimate:
+    """Tokens by length of the prompts, at four characters a token, and by the limits of responses."""
+    count, characters, limit = 0, 0, 0
+    for request in requests:
+        count += 1
+        characters += sum(len(m["content"]) for m in request.messages)
+        limit += request.sampling.max_tokens
+    return TokenEstimate(requests=count, tokens_in=round(characters / CHARACTERS_PER_TOKEN), tokens_out=limit)

