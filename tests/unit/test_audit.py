@@ -6,17 +6,17 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from fixture_run import fixture_settings, write_fixture_run
 
 from ecoagent.audit import SPECS, AuditStage, RunTables, audit_tables, check_handover, load_tables
 from ecoagent.audit.cross import CHECKS
-from ecoagent.audit.jaccard import near_pairs
+from ecoagent.audit.findings import check_tables
 from ecoagent.audit.rules import column_rules
 from ecoagent.audit.secrets import mask, scan
-from ecoagent.audit.tables import pandera_schema, polars_types, table_faults
+from ecoagent.audit.tables import pandera_schema, polars_types
 from ecoagent.runs import RunContext, execute, read_json, read_table, write_table
-from ecoagent.schema import ALL_RECORDS, PairRow, ToolRecord, VerdictRow, tokens
+from ecoagent.schema import ALL_RECORDS, PairRow, ToolRecord, VerdictRow
 from ecoagent.settings import GateError, Settings, UserError
+from tests.unit.fixture_run import fixture_settings, write_fixture_run
 
 
 @pytest.fixture(scope="module")
@@ -97,38 +97,38 @@ def test_column_damage_fails_and_is_named(
     run: RunContext, tables: RunTables, table: str, column: str, value: object, reason: str
 ) -> None:
     tables[table] = change(tables[table], column, value)
-    result = audit_tables(tables, run.settings)
-    assert not result.passed
-    rows = [f for f in result.failures() if f.reason == f"{table}.{reason}"]
-    assert len(rows) == 1 and rows[0].detail.startswith(f"critical; {table}: {column} =")
+    _, checks = check_tables(tables, run.settings)
+    found = next(c for c in checks if c.name == f"{table}.{reason}")
+    assert found.severity == "critical" and len(found.violations) == 1
+    assert found.violations[0].detail.startswith(f"{column} =")
 
 
-@pytest.mark.parametrize(
-    ("table", "column", "value"),
-    [
+def test_gate_and_pandera_see_column_damage_too(run: RunContext, tables: RunTables) -> None:
+    damage: list[tuple[str, str, object]] = [
         ("tools", "r_static", 1.4),
         ("tools", "source", "zapier"),
         ("tools", "provider", None),
         ("syn_qrels", "grade", 7),
-    ],
-)
-def test_gate_and_pandera_see_column_damage_too(
-    run: RunContext, tables: RunTables, table: str, column: str, value: object
-) -> None:
-    tables[table] = change(tables[table], column, value)
-    item = next(s for s in SPECS if s.name == table)
-    assert [f.column for f in table_faults(item, tables[table])] == [column]
-    failed = [e for e in audit_tables(tables, run.settings).gate.expectations if not e.success]
-    assert (table, column, "critical", 1) in {(e.table, e.subject, e.severity, e.unexpected) for e in failed}
+    ]
+    for table, column, value in damage:
+        tables[table] = change(tables[table], column, value)
+    result = audit_tables(tables, run.settings)
+    assert sorted((f.table, f.column) for f in result.faults) == sorted((t, c) for t, c, _ in damage)
+    failed = {(e.table, e.subject) for e in result.gate.expectations if not e.success and e.unexpected == 1}
+    assert {(t, c) for t, c, _ in damage} <= failed
+    assert not result.passed and result.gate.max_severity == "critical"
+    assert {f.reason for f in result.failures()} >= {"tools.in_set:source", "syn_qrels.between:grade"}
 
 
 def test_duplicate_key_and_missing_column(run: RunContext, tables: RunTables) -> None:
     tables["tools"] = pl.concat([tables["tools"], tables["tools"].head(1)])
-    result = audit_tables(tables, run.settings)
-    assert "tools.unique" in {c.name for c in result.broken("critical")}
+    faults, checks = check_tables(tables, run.settings)
+    twice = next(c for c in checks if c.name == "tools.unique")
+    assert [v.row_id for v in twice.violations] == [tables["tools"]["id"][0]] and faults
     tables["tools"] = tables["tools"].drop("w_src")
     result = audit_tables(tables, run.settings)
-    assert not result.passed and any(f.column == "w_src" for f in result.faults)
+    assert not result.passed and [(f.column, f.check) for f in result.faults if f.column == "w_src"]
+    assert not any(c.table == "run" for c in result.checks)
 
 
 def test_dangling_references(run: RunContext, tables: RunTables) -> None:
@@ -239,23 +239,6 @@ def test_secret_scan(text: str, kinds: list[str]) -> None:
     masked, count = mask(text)
     assert count == len(kinds) and all(f"<{k}>" in masked for k in kinds)
     assert scan(masked) == []
-
-
-def test_near_pairs_equal_the_plain_way() -> None:
-    import itertools
-    import random
-
-    rng = random.Random(7)
-    texts = {f"q{i}": " ".join(rng.choices("abcdefghij", k=rng.randint(1, 8))) for i in range(150)}
-
-    def jaccard(a: str, b: str) -> float:
-        x, y = tokens(texts[a]), tokens(texts[b])
-        return len(x & y) / len(x | y)
-
-    plain = {b for a, b in itertools.combinations(texts, 2) if jaccard(a, b) > 0.7}
-    found = list(near_pairs(texts, 0.7))
-    assert {later for later, _, _ in found} == plain
-    assert all(s == pytest.approx(jaccard(a, b)) for a, b, s in found)
 
 
 def test_handover_names_the_fault(tables: RunTables) -> None:

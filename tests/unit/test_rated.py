@@ -102,16 +102,16 @@ def test_without_discount_equals_plain_linucb(history):
 def test_diagonal_of_a_one_hot_stream_equals_full(history, gamma):
     prior, X, pulled, rewards, query = history
     pair = [
-        DiscountedLinUCB(
-            len(prior), len(query), gamma=gamma, covariance=kind, prior=prior, dtype="float64"
-        )
+        DiscountedLinUCB(len(prior), len(query), gamma=gamma, covariance=kind, prior=prior, dtype="float64")
         for kind in ("diagonal", "full")
     ]
     for x, arm, y in zip(X, pulled, rewards, strict=True):
         for bandit in pair:
             bandit.update(int(arm), x, y)
     arms = range(len(prior))
-    np.testing.assert_allclose(pair[0].scores(query, arms), pair[1].scores(query, arms), rtol=1e-8, atol=1e-10)
+    np.testing.assert_allclose(
+        pair[0].scores(query, arms), pair[1].scores(query, arms), rtol=1e-8, atol=1e-10
+    )
 
 
 @settings(max_examples=40, deadline=None)
@@ -231,7 +231,15 @@ def test_added_arms_start_cold_and_leave_the_others(covariance):
 def test_save_and_load_go_on_alike(tmp_path, covariance, dtype):
     generator = np.random.default_rng(1)
     bandit = DiscountedLinUCB(
-        3, 4, alpha=0.3, gamma=0.9, ridge=2, covariance=covariance, prior=[0.1, 0.5, 1], x0="recip", dtype=dtype
+        3,
+        4,
+        alpha=0.3,
+        gamma=0.9,
+        ridge=2,
+        covariance=covariance,
+        prior=[0.1, 0.5, 1],
+        x0="recip",
+        dtype=dtype,
     )
     for _ in range(20):
         bandit.update(int(generator.integers(3)), generator.normal(size=4), generator.random())

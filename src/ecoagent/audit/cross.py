@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from ecoagent.audit.jaccard import near_pairs
 from ecoagent.audit.rules import Severity
 from ecoagent.audit.secrets import scan
 from ecoagent.audit.tables import RunTables, spec
-from ecoagent.schema import fold_space, normalize_query, query_id
+from ecoagent.schema import fold_space, normalize_query, query_id, tokens
 from ecoagent.settings import Settings
+from ecoagent.synthesis.dedup import deduplicate
 
 _ARITHMETIC_SLACK = 1e-6
 
@@ -244,10 +244,9 @@ def real_words(tables: RunTables, settings: Settings) -> Iterator[Violation]:
 @check("syn_jaccard", "critical", "no two Syn queries are nearer than the Jaccard limit (paper: 0.7)")
 def syn_jaccard(tables: RunTables, settings: Settings) -> Iterator[Violation]:
     """Exact, over the tokenisation of ``schema.tokens``."""
-    queries = tables["syn_queries"].sort("query_id")
-    texts = dict(queries.select("query_id", "text").iter_rows())
-    for later, earlier, similarity in near_pairs(texts, settings.synthesis.jaccard):
-        yield Violation("syn_queries", later, f"Jaccard {similarity:.3f} with {earlier}")
+    texts = tables["syn_queries"].select("query_id", "text").iter_rows()
+    for twin in deduplicate({key: tokens(text) for key, text in texts}, settings.synthesis.jaccard).dropped:
+        yield Violation("syn_queries", twin.id, f"Jaccard {twin.similarity:.3f} with {twin.witness}")
 
 
 @check("enough_tools", "critical", "at least audit.min_tools tools were kept")

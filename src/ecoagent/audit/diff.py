@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ecoagent.runs import canonical_json, read_rows
-from ecoagent.schema import ScoredTool
+from ecoagent.schema import Record, ScoredTool
 
 DERIVED = frozenset({"r_cons", "w_src", "r_qual", "r_static", "reliable", "tool_text", "provenance"})
 """Columns computed from others or naming the artifact: not changes of a tool."""
@@ -59,7 +59,8 @@ class ToolDiff:
         """Counts, and the fields that changed most."""
         fields = ", ".join(f"{f} {n}" for f, n in Counter(c.field for c in self.changed).most_common(5))
         tools = len({c.tool_id for c in self.changed})
-        text = f"{len(self.added)} added, {len(self.removed)} removed, {len(self.renamed)} renamed, {tools} changed"
+        counted = {"added": len(self.added), "removed": len(self.removed), "renamed": len(self.renamed)}
+        text = ", ".join(f"{n} {what}" for what, n in {**counted, "changed": tools}.items())
         return f"{text} ({fields})" if fields else text
 
 
@@ -101,12 +102,12 @@ def _renamed(gone: list[ScoredTool], come: list[ScoredTool]) -> list[tuple[str, 
 def _text(value: Any) -> str:
     if isinstance(value, str):
         return value
-    dumped = (
-        [v.model_dump() if hasattr(v, "model_dump") else v for v in value]
-        if isinstance(value, list)
-        else value
-    )
-    return canonical_json(dumped.model_dump() if hasattr(dumped, "model_dump") else dumped)
+    plain = [_plain(v) for v in value] if isinstance(value, list) else _plain(value)
+    return canonical_json(plain)
+
+
+def _plain(value: Any) -> Any:
+    return value.model_dump() if isinstance(value, Record) else value
 
 
 def diff_tools(old: Path, new: Path) -> ToolDiff:

@@ -11,14 +11,12 @@ import polars as pl
 from ecoagent.audit.cross import CHECKS, Violation
 from ecoagent.audit.gate import GateOutcome, run_gate
 from ecoagent.audit.rules import Severity
-from ecoagent.audit.tables import SPECS, RunTables, SchemaFault, TableSpec, table_faults
+from ecoagent.audit.tables import SPECS, RunTables, SchemaFault, TableSpec, shape_holds, table_faults
 from ecoagent.schema import SCHEMA_VERSION, RejectRow
 from ecoagent.settings import Settings
 
 MAX_LISTED = 1_000
 """Failing rows written per check; the count is always complete."""
-
-_STRUCTURAL = frozenset({"column_in_schema", "column_in_dataframe"})
 
 
 @dataclass(frozen=True)
@@ -116,10 +114,8 @@ class AuditResult:
 
 
 def _column_checks(item: TableSpec, frame: pl.DataFrame) -> Iterable[CheckResult]:
-    keyed = frame.with_columns(_row=item.row_id()) if set(item.key) <= set(frame.columns) else None
+    keyed = frame.with_columns(_row=item.row_id())
     for rule in item.rules:
-        if keyed is None or rule.column not in frame.columns:
-            continue
         bad = (
             keyed.filter(rule.broken())
             .select("_row", pl.col(rule.column).cast(pl.String, strict=False))
@@ -127,7 +123,7 @@ def _column_checks(item: TableSpec, frame: pl.DataFrame) -> Iterable[CheckResult
         )
         found = tuple(Violation(item.name, key, f"{rule.column} = {_short(value)}") for key, value in bad)
         yield CheckResult(f"{item.name}.{rule.name}", item.name, rule.severity, rule.limits(), found)
-    if item.unique and keyed is not None:
+    if item.unique:
         twice = keyed.filter(pl.col("_row").is_duplicated())["_row"].unique().sort().to_list()
         found = tuple(Violation(item.name, key, "key stands in more than one row") for key in twice)
         yield CheckResult(f"{item.name}.unique", item.name, "critical", "key is unique", found)
@@ -137,27 +133,33 @@ def _short(value: str | None) -> str:
     return "null" if value is None else repr(value if len(value) <= 60 else value[:57] + "…")
 
 
-def audit_tables(tables: RunTables, settings: Settings) -> AuditResult:
-    """Audit a run's tables: pandera schemas, column rules, cross-table checks, the gate.
+def check_tables(
+    tables: RunTables, settings: Settings
+) -> tuple[tuple[SchemaFault, ...], tuple[CheckResult, ...]]:
+    """Schema faults and checks with their failing rows: everything but the gate.
 
     Cross-table checks need sound columns; where a table breaks its schema in shape they are left
     out, and the audit has failed already.
     """
     faults = tuple(f for item in SPECS for f in table_faults(item, tables[item.name]))
-    checks = [c for item in SPECS if _castable(item, faults) for c in _column_checks(item, tables[item.name])]
-    cross: dict[str, tuple[Severity, str, int]] = {}
-    if not any(_structural(f) for f in faults):
-        for item in CHECKS:
-            found = tuple(item.find(tables, settings))
-            checks.append(CheckResult(item.name, "run", item.severity, item.says, found))
-            cross[item.name] = (item.severity, item.says, len(found))
+    checks = [
+        c
+        for item in SPECS
+        if shape_holds(item, tables[item.name])
+        for c in _column_checks(item, tables[item.name])
+    ]
+    if all(shape_holds(item, tables[item.name]) for item in SPECS):
+        for entry in CHECKS:
+            found = tuple(entry.find(tables, settings))
+            checks.append(CheckResult(entry.name, "run", entry.severity, entry.says, found))
+    return faults, tuple(checks)
+
+
+def audit_tables(tables: RunTables, settings: Settings) -> AuditResult:
+    """Audit a run's tables: pandera schemas, column rules, cross-table checks, the gate."""
+    faults, checks = check_tables(tables, settings)
+    cross: dict[str, tuple[Severity, str, int]] = {
+        c.name: (c.severity, c.says, len(c.violations)) for c in checks if c.table == "run"
+    }
     gate = run_gate(tables, cross)
-    return AuditResult({s.name: tables[s.name].height for s in SPECS}, faults, tuple(checks), gate)
-
-
-def _structural(fault: SchemaFault) -> bool:
-    return fault.check in _STRUCTURAL or fault.check.startswith("dtype")
-
-
-def _castable(item: TableSpec, faults: tuple[SchemaFault, ...]) -> bool:
-    return not any(f.table == item.name and _structural(f) for f in faults)
+    return AuditResult({s.name: tables[s.name].height for s in SPECS}, faults, checks, gate)

@@ -1,4 +1,4 @@
-"""The release gate: one Great Expectations checkpoint over every table, derived from the records.
+"""The release gate: Great Expectations checkpoints over every table, derived from the records.
 
 Great Expectations takes pandas, not polars, and does not reliably name failing rows, so nested
 columns stay with pandera and the rows are named by ``findings``.
@@ -108,7 +108,7 @@ def _cross_suite(checks: Mapping[str, tuple[Severity, str, int]]) -> list[Any]:
 
 
 def run_gate(tables: RunTables, checks: Mapping[str, tuple[Severity, str, int]]) -> GateOutcome:
-    """Validate all tables and the counts of the cross-table checks in one checkpoint.
+    """Validate all tables and the counts of the cross-table checks, a checkpoint each.
 
     Args:
         tables: table name to frame.

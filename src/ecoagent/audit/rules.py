@@ -45,11 +45,11 @@ RANGES: dict[str, tuple[float | None, float | None]] = {
 }
 """Closed range of every numeric column, by name; a numeric column without one is a TypeError."""
 
-_TOOL_ID = r"^(langchain|crewai|llamaindex|n8n):\S"
+_TOOL_ID = r"^(?:langchain|crewai|llamaindex|n8n):\S"
 _NOT_EMPTY = r"\S"
 
 PATTERNS: dict[str, tuple[str, Severity]] = {
-    "query_id": (r"^q:(syn|real):[0-9a-f]{12}$", "critical"),
+    "query_id": (r"^q:(?:syn|real):[0-9a-f]{12}$", "critical"),
     "tool_id": (_TOOL_ID, "critical"),
     "source_tool_id": (_TOOL_ID, "critical"),
     "duplicate_group": (_TOOL_ID, "critical"),

@@ -135,6 +135,11 @@ def pandera_schema(item: TableSpec) -> Any:
     )
 
 
+def shape_holds(item: TableSpec, frame: pl.DataFrame) -> bool:
+    """Whether a table has the columns and types of its record, whatever the values."""
+    return dict(frame.schema) == polars_types(item.model)
+
+
 @dataclass(frozen=True)
 class SchemaFault:
     """One kind of breach pandera found in a table."""
@@ -153,10 +158,11 @@ def table_faults(item: TableSpec, frame: pl.DataFrame) -> list[SchemaFault]:
         pandera_schema(item).validate(frame, lazy=True)
     except pandera.errors.SchemaErrors as error:
         cases = error.failure_cases
+        # Faults of shape name their column only as the failing value.
+        where = pl.coalesce(pl.col("column").cast(pl.String), pl.col("failure_case").cast(pl.String))
         counts = (
             cases.select(
-                pl.col("column").cast(pl.String).fill_null("(table)"),
-                pl.col("check").cast(pl.String).fill_null("?"),
+                column=where.fill_null("(table)"), check=pl.col("check").cast(pl.String).fill_null("?")
             )
             .group_by("column", "check")
             .len()

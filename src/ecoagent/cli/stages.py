@@ -77,13 +77,17 @@ def run_flow(
         planned = estimates(names, ctx)
         print_json(planned) if as_json else show_estimates(planned)
         return 0
+    started = time.monotonic()
+    ctx.progress.say(f"ecoagent {flow_name}: profile {settings.profile}, run {ctx.paths.root}")
+    if not force:
+        finished = finished_outcomes(names, ctx)
+        if finished is not None:
+            return finish(finished, ctx, flow_name, started, as_json=as_json)
     from ecoagent.flows import build as flows
     from ecoagent.flows.context import reap_orphan_servers
     from ecoagent.flows.single import call
     from ecoagent.runs import run_lock
 
-    started = time.monotonic()
-    ctx.progress.say(f"ecoagent {flow_name}: profile {settings.profile}, run {ctx.paths.root}")
     parameters: dict[str, Any] = {
         "profile": profile,
         "run": settings.run or None,
@@ -102,6 +106,29 @@ def run_flow(
         else:
             outcomes = [call(names[0], settings.flow.workers, force=bool(force), **parameters)]
             flows.close_engines()
+    return finish(outcomes, ctx, flow_name, started, as_json=as_json)
+
+
+def finished_outcomes(names: tuple[str, ...], ctx: RunContext) -> list[StageOutcome] | None:
+    """Outcomes of stages that are all up to date, found without starting a flow; else none."""
+    from ecoagent.flows.stages import stage_named
+    from ecoagent.runs import finished
+
+    outcomes = []
+    for name in names:
+        outcome = finished(stage_named(name), ctx)
+        if outcome is None:
+            return None
+        outcomes.append(outcome)
+    for outcome in outcomes:
+        ctx.progress.say(f"{outcome.name}: up to date")
+    return outcomes
+
+
+def finish(
+    outcomes: list[StageOutcome], ctx: RunContext, flow_name: str, started: float, *, as_json: bool
+) -> int:
+    """Show what came out, and the time it took."""
     if as_json:
         print_json([asdict(o) for o in outcomes])
     else:

@@ -57,9 +57,9 @@ def _env_of(evaluator: Evaluator, module: PyModule, node: ast.AST) -> Iterator[t
     called = dotted(node.func)
     last = called.rpartition(".")[2]
     named = {k.arg: k.value for k in node.keywords if k.arg}
-    position = {"get_from_dict_or_env": 2, "get_from_env": 1, "secret_from_env": 0}.get(last)
+    position = {"get_from_dict_or_env": 2, "get_from_env": 1, "secret_from_env": 0, "from_env": 0}.get(last)
     if position is not None:
-        key = "env_key" if last != "secret_from_env" else "key"
+        key = "key" if last.endswith("from_env") and position == 0 else "env_key"
         argument = node.args[position] if len(node.args) > position else named.get(key)
         required = "default" not in named and len(node.args) <= position + 1
         yield from ((name, required) for name in _texts(evaluator, module, argument))

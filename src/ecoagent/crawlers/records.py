@@ -85,7 +85,7 @@ def package_candidate(candidates: list[Candidate], entry: LockEntry, summary: st
     known = {a.name: a for r in kept for a in r.auth}
     required = {r.auth_required for r in kept}
     record = ToolRecord(
-        id=f"{entry.source}:{entry.name}" if entry.catalog != "n8n" else f"n8n:{entry.name}",
+        id=f"{entry.source}:{entry.name}",
         source=entry.source,
         name=entry.name,
         display_name=words(entry.name),

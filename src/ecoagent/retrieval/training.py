@@ -190,8 +190,14 @@ def _fit(
             if on_step is not None:
                 on_step(loss.values[-1])
 
+    class Trainer(SentenceTransformerTrainer):
+        """The trainer without a model card, which would draw sample texts and show a progress bar."""
+
+        def add_model_card_callback(self, default_args_dict: dict[str, Any]) -> None:
+            return None
+
     with tempfile.TemporaryDirectory() as scratch:
-        trainer = SentenceTransformerTrainer(
+        trainer = Trainer(
             model=model,
             args=SentenceTransformerTrainingArguments(
                 output_dir=scratch,

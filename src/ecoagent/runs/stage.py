@@ -199,6 +199,22 @@ def _run_shard(stage: Stage, ctx: RunContext, key: str, shard: Shard) -> str:
     return str(final)
 
 
+def finished(stage: Stage, ctx: RunContext) -> StageOutcome | None:
+    """The outcome of a stage that is up to date, as its marker tells it; none if it has to run."""
+    started = time.monotonic()
+    marker = _load_marker(stage.name, ctx)
+    if marker is None or not up_to_date(stage, ctx, stage_key(stage, ctx)):
+        return None
+    report = StageReport(
+        [ctx.paths.root / p for p in marker["outputs"]],
+        marker["rows"],
+        marker["rejects"],
+        marker["tokens"],
+        marker["summary"],
+    )
+    return StageOutcome(stage.name, "up to date", time.monotonic() - started, report)
+
+
 def execute(stage: Stage, ctx: RunContext, *, force: bool = False, mapper: Mapper = serial) -> StageOutcome:
     """Run a stage, or find it up to date.
 
@@ -209,18 +225,11 @@ def execute(stage: Stage, ctx: RunContext, *, force: bool = False, mapper: Mappe
     started = time.monotonic()
     if force:
         forget(stage.name, ctx)
-    key = stage_key(stage, ctx)
-    if up_to_date(stage, ctx, key):
-        marker = _load_marker(stage.name, ctx) or {}
-        report = StageReport(
-            [ctx.paths.root / p for p in marker["outputs"]],
-            marker["rows"],
-            marker["rejects"],
-            marker["tokens"],
-            marker["summary"],
-        )
+    found = finished(stage, ctx)
+    if found is not None:
         ctx.progress.say(f"{stage.name}: up to date")
-        return StageOutcome(stage.name, "up to date", time.monotonic() - started, report)
+        return found
+    key = stage_key(stage, ctx)
     marker_path(stage.name, ctx).unlink(missing_ok=True)
     ctx.progress.say(f"{stage.name}: started")
     shards = stage.plan(ctx)

@@ -130,6 +130,10 @@ class LabelingSettings(Section):
     verifier_score: Literal["raw", "calibrated"] = Field(
         "raw", description="Which score meets the threshold."
     )
+    verifier_form: Literal["score", "yes_no", "grade"] = Field(
+        "score", description="Question: a written 0-1 score (paper), yes/no or digit log-probabilities."
+    )
+    calibration: Path | None = Field(None, description="Calibration file; none = the shipped ones.")
     verifier_max_tokens: int = Field(24, ge=1, description="Limit of one verdict.")
     max_verified: int | None = Field(None, ge=1, description="Queries verified; none = all.")
     splits: tuple[float, float, float] = Field((0.0, 0.5, 0.5), description="train, val, test by query.")
@@ -158,8 +162,10 @@ class EvaluateSettings(Section):
     """Tables 1 and 2."""
 
     rankers: tuple[str, ...] = Field(
-        ("tfidf", "bm25", "encoder", "rated"), description="Rows of the offline table."
+        ("tfidf", "bm25", "encoder", "rated_wo_contrastive", "rated"),
+        description="Rows of the offline table.",
     )
+    depth: int = Field(100, ge=10, description="Tools kept per query in offline runs; MRR is over them.")
     top_k: int = Field(10, ge=1, description="K of Section 4.1.")
     policies: tuple[str, ...] = Field(
         ("static", "blacklist", "retry", "global_mab", "rated"), description="Rows of the dynamic table."

@@ -93,6 +93,8 @@ class _Index:
             frequency.update(words)
         ordered = sorted(frequency, key=lambda w: (frequency[w], w))
         self._rank = {word: rank for rank, word in enumerate(ordered)}
+        # Words of one query only come first in this order and can be shared with no other.
+        self._lonely = sum(count == 1 for count in frequency.values())
         self._threshold = threshold
         sizes = Counter(len(words) for words in sets)
         keys = sum(n * self._prefix(size, 2) * (self._prefix(size, 2) - 1) // 2 for size, n in sizes.items())
@@ -110,7 +112,8 @@ class _Index:
         if self._pairs:
             width = len(self._rank)
             # Pair keys start above the single ones, so that the two kinds never meet.
-            found = [(a + 1) * width + b for a, b in combinations(ranks[: self._prefix(size, 2)], 2)]
+            prefix = [rank for rank in ranks[: self._prefix(size, 2)] if rank >= self._lonely]
+            found = [(a + 1) * width + b for a, b in combinations(prefix, 2)]
         if not self._pairs or self._threshold.least_overlap(size) == 1:
             found += ranks[: self._prefix(size, 1)]
         return found

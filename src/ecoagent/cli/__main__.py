@@ -1,0 +1,5 @@
+"""``python -m ecoagent.cli``."""
+
+from ecoagent.cli.app import main
+
+main()

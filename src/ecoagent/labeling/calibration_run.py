@@ -1,0 +1,146 @@
+"""Measures a verifier on the calibration fold: the form of the question, the map, both thresholds.
+
+The pairs are each request's nearest tools, whatever their cosine, and a few noted tools beyond them. All
+forms are asked about one sample of requests; the form with the best AUC is then asked about the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ecoagent.labeling.calibrate import Calibration, LabelledPair, auc, fit_calibration
+from ecoagent.labeling.candidates import find_candidates
+from ecoagent.labeling.prepare import duplicate_members, noted_tools, seeded_order, unique_requests
+from ecoagent.labeling.requests import load_requests
+from ecoagent.labeling.verify import FORMS, Form, ToolCard, verify_pairs
+from ecoagent.llm import open_engine
+from ecoagent.models import ModelStore
+from ecoagent.retrieval.encoders import load_encoder
+from ecoagent.runs import Progress, digest, write_json
+from ecoagent.schema import NormalizedTool
+from ecoagent.settings import Settings, UserError
+
+NOTED_BEYOND = 1
+"""Noted tools beyond the nearest, per request: right pairs that the encoder alone would not show."""
+FORM_REQUESTS = 30
+"""Requests that every form is asked about."""
+
+
+@dataclass(frozen=True)
+class _Pairs:
+    """Pairs of the calibration fold: cosine and whether the encoder proposed them."""
+
+    texts: dict[str, str]
+    right: dict[str, frozenset[str]]
+    cosine: dict[tuple[str, str], float]
+    beyond: tuple[tuple[str, str], ...]
+    fold_digest: str
+    name: str
+
+    def of(self, queries: Sequence[str]) -> list[tuple[str, str]]:
+        wanted = set(queries)
+        return [p for p in (*self.cosine, *self.beyond) if p[0] in wanted]
+
+
+def calibrate_verifier(
+    settings: Settings,
+    tools: Sequence[NormalizedTool],
+    progress: Progress | None = None,
+    *,
+    forms: Sequence[Form] = FORMS,
+    form_requests: int = FORM_REQUESTS,
+    most_requests: int | None = None,
+    min_precision: float = 0.8,
+) -> Calibration:
+    """Calibrate ``llm.model`` behind ``labeling.encoder`` on the calibration fold of the request set.
+
+    Args:
+        tools: the catalog whose ids the requests' notes use.
+        forms: forms to compare; one = no comparison.
+        form_requests: requests each form is asked about.
+        most_requests: requests the best form is asked about; none = the whole fold.
+        min_precision: aim of the proposed cut-off.
+
+    Raises:
+        UserError: the set has no noted calibration fold.
+    """
+    pairs = _pairs(settings, tools)
+    cards = {t.id: ToolCard.of(t) for t in tools}
+    engine = open_engine(settings, progress)
+    order = seeded_order(sorted(pairs.texts), settings.seed, "calibrate")
+    sample, whole = order[:form_requests], order[:most_requests]
+
+    def ask(form: Form, queries: Sequence[str]) -> list[LabelledPair]:
+        judged = verify_pairs(
+            engine,
+            pairs.of(queries),
+            pairs.texts,
+            cards,
+            form,
+            max_tokens=settings.labeling.verifier_max_tokens,
+            label=f"calibrate {form}",
+        )
+        return [
+            LabelledPair(
+                j.query_id,
+                j.tool_id,
+                j.tool_id in pairs.right[j.query_id],
+                j.raw,
+                pairs.cosine.get((j.query_id, j.tool_id), 0.0),
+                (j.query_id, j.tool_id) in pairs.cosine,
+            )
+            for j in judged
+            if j.raw is not None
+        ]
+
+    areas: dict[Form, float] = {}
+    for form in forms:
+        answered = ask(form, sample)
+        areas[form] = auc([p.right for p in answered], [p.raw for p in answered])
+    best = max(areas, key=lambda f: (areas[f], f))
+    return fit_calibration(
+        ask(best, whole),
+        model=settings.llm.model,
+        form=best,
+        encoder=settings.labeling.encoder,
+        requests=pairs.name,
+        requests_digest=pairs.fold_digest,
+        auc_by_form=dict(areas),
+        form_pairs=len(pairs.of(sample)),
+        min_precision=min_precision,
+    )
+
+
+def write_calibrations(path: Path, calibrations: Sequence[Calibration]) -> Path:
+    """Write a calibration file, sorted by model, encoder and form."""
+    ordered = sorted(calibrations, key=lambda c: (c.model, c.encoder, c.form))
+    return write_json(path, {"calibrations": [c.model_dump(mode="json") for c in ordered]})
+
+
+def _pairs(settings: Settings, tools: Sequence[NormalizedTool]) -> _Pairs:
+    labeling = settings.labeling
+    loaded = load_requests(labeling.queries)
+    fold = [r for r in loaded.requests if r.fold == "calibration"]
+    if not fold or not loaded.noted:
+        raise UserError(
+            f"{loaded.name} has no calibration fold with noted tools",
+            remedy='mark some rows "fold": "calibration" and give their "gold", or use the project\'s set',
+        )
+    unique, _ = unique_requests(fold)
+    members = duplicate_members(tools)
+    right = {i: n.gold for i, n in noted_tools(unique, members).items()}
+    name = labeling.encoder
+    encoder = load_encoder(ModelStore(settings.models).path(name), name=name, pooling=None)
+    texts = {i: r.text for i, r in unique.items()}
+    found = find_candidates(
+        encoder, texts, sorted((t.id, t.tool_text) for t in tools), top_k=labeling.top_k, min_cosine=-1.0
+    )
+    cosine = {(p.query_id, p.tool_id): p.cosine for p in found.kept}
+    beyond = []
+    for query in sorted(texts):
+        rest = [t for t in sorted(right[query]) if (query, t) not in cosine]
+        beyond += [(query, t) for t in seeded_order(rest, settings.seed, query)[:NOTED_BEYOND]]
+    fold_digest = digest([r.model_dump(mode="json") for r in sorted(fold, key=lambda r: r.id)])
+    return _Pairs(texts, right, cosine, tuple(beyond), fold_digest, loaded.name)

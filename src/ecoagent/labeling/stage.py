@@ -1,0 +1,351 @@
+"""The labelling stage: requests in, EcoAgent-Real out."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from ecoagent.labeling.calibrate import Calibration, find_calibration
+from ecoagent.labeling.prepare import (
+    Prepared,
+    duplicate_members,
+    noted_tools,
+    prepare,
+    shard_count,
+)
+from ecoagent.labeling.requests import RequestSet, load_requests
+from ecoagent.labeling.stats import agreement, hard_cases
+from ecoagent.labeling.tables import RealTables, real_tables, verdict_rows
+from ecoagent.labeling.verify import Judged, ToolCard, prompt_sha256, verify_pairs
+from ecoagent.llm import open_engine
+from ecoagent.models import ModelStore
+from ecoagent.retrieval.encoders import Encoder, load_encoder
+from ecoagent.runs import (
+    RunContext,
+    Shard,
+    ShardResult,
+    Stage,
+    StageReport,
+    bucket,
+    digest,
+    read_jsonl,
+    read_rows,
+    write_json,
+    write_jsonl,
+    write_table,
+)
+from ecoagent.schema import (
+    QrelRow,
+    QueryRow,
+    RejectRow,
+    ResponseRow,
+    ScoredTool,
+    VerdictRow,
+)
+from ecoagent.settings import UserError
+
+QUERIES_PER_SHARD = 50
+TOKENS_PER_PAIR = 330
+"""Prompt of the yes/no form, its shared beginning included; for estimates."""
+PAIRS_PER_SECOND = 1.2
+"""1.5B model on 2 idle cores; for estimates."""
+
+
+class LabelStage(Stage):
+    """Candidates, verification, deduplication, splits, and the report of yield and agreement."""
+
+    name = "label"
+    version = "1"
+    sections = ("labeling", "llm")
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._memo: tuple[str, Prepared] | None = None
+
+    def inputs(self, ctx: RunContext) -> list[Path]:
+        """The scored catalog."""
+        return [ctx.paths.core / "tools.parquet"]
+
+    def extra_key(self, ctx: RunContext) -> dict[str, Any]:
+        """Prompt, request set, encoder and calibration."""
+        labeling = ctx.settings.labeling
+        calibration = self._calibration(ctx)
+        return {
+            "prompt": prompt_sha256(labeling.verifier_form),
+            "requests": load_requests(labeling.queries).digest,
+            "encoder": ModelStore(ctx.settings.models).digest(labeling.encoder),
+            "calibration": digest(calibration.model_dump(mode="json")) if calibration else None,
+        }
+
+    def plan(self, ctx: RunContext) -> list[Shard]:
+        """The verified queries, by hash of their id."""
+        ids = self._prepared(ctx).verified
+        count = shard_count(len(ids), QUERIES_PER_SHARD)
+        groups: dict[int, list[str]] = {n: [] for n in range(count)}
+        for i in ids:
+            groups[bucket(i, count)].append(i)
+        return [Shard(f"{n:03d}-of-{count:03d}", tuple(sorted(g))) for n, g in groups.items() if g]
+
+    def shard_content(self, ctx: RunContext, shard: Shard) -> Any:
+        """Texts of the shard's queries and of the tools they are paired with."""
+        prepared = self._prepared(ctx)
+        pairs = prepared.pairs(shard.ids)
+        wanted = {p.tool_id for p in pairs}
+        return {
+            "queries": {i: prepared.queries[i].text for i in shard.ids},
+            "pairs": [[p.query_id, p.tool_id] for p in pairs],
+            "tools": {t.id: repr(ToolCard.of(t)) for t in self._tools(ctx) if t.id in wanted},
+        }
+
+    def run_shard(self, ctx: RunContext, shard: Shard, directory: Path) -> None:
+        """Ask the verifier about the shard's pairs; writes verdicts.jsonl and responses.jsonl."""
+        settings = ctx.settings
+        prepared = self._prepared(ctx)
+        judged = verify_pairs(
+            open_engine(settings, ctx.progress),
+            [(p.query_id, p.tool_id) for p in prepared.pairs(shard.ids)],
+            {i: prepared.queries[i].text for i in shard.ids},
+            {t.id: ToolCard.of(t) for t in self._tools(ctx)},
+            settings.labeling.verifier_form,
+            max_tokens=settings.labeling.verifier_max_tokens,
+        )
+        write_jsonl(
+            directory / "verdicts.jsonl",
+            [
+                {
+                    "query_id": j.query_id,
+                    "tool_id": j.tool_id,
+                    "raw": j.raw,
+                    "reason": j.reason,
+                    "response_hash": j.response.request_hash,
+                }
+                for j in judged
+            ],
+        )
+        by_hash = {j.response.request_hash: j.response for j in judged}
+        write_jsonl(directory / "responses.jsonl", [by_hash[h] for h in sorted(by_hash)])
+
+    def merge(self, ctx: RunContext, results: list[ShardResult]) -> StageReport:
+        """Write EcoAgent-Real and what was said on the way.
+
+        Raises:
+            UserError: a split stays empty.
+        """
+        settings, core = ctx.settings, ctx.paths.core
+        prepared, tools = self._prepared(ctx), self._tools(ctx)
+        requests = load_requests(settings.labeling.queries)
+        calibration = self._calibration(ctx)
+        judged, responses = _read_shards(results)
+        verdicts = verdict_rows(prepared, judged, settings.labeling, calibration)
+        # Said before the splits may fail: an empty data set is explained by its yield.
+        stats = self._stats(ctx, prepared, verdicts, responses, requests, calibration)
+        _say(ctx, stats)
+        members = duplicate_members(tools)
+        real = real_tables(requests, prepared, verdicts, members, settings.labeling, settings.seed)
+        stats |= _sizes(real)
+        outputs = [
+            write_table(core / "real_queries.parquet", real.queries, QueryRow),
+            write_table(core / "real_qrels.parquet", real.qrels, QrelRow),
+            write_table(core / "verdicts.parquet", verdicts, VerdictRow),
+            write_table(core / "real_rejects.parquet", real.rejects, RejectRow),
+            write_table(core / "real_responses.parquet", responses, ResponseRow),
+            write_json(core / "label_stats.json", stats),
+        ]
+        return StageReport(
+            outputs=outputs,
+            rows={
+                "real_queries": len(real.queries),
+                "real_qrels": len(real.qrels),
+                "verdicts": len(verdicts),
+                "real_responses": len(responses),
+            },
+            rejects=dict(sorted(Counter(r.reason for r in real.rejects).items())),
+            tokens={
+                "in": sum(r.tokens_in for r in responses),
+                "out": sum(r.tokens_out for r in responses),
+            },
+            summary={k: stats[k] for k in ("yield", "agreement", "verifier", "splits")},
+        )
+
+    def estimate(self, ctx: RunContext) -> dict[str, Any]:
+        """Upper bounds of verified pairs, tokens and minutes; nothing is encoded or asked."""
+        labeling = ctx.settings.labeling
+        requests = load_requests(labeling.queries).requests
+        held_out = labeling.verifier_score == "calibrated"
+        count = sum(1 for r in requests if not (held_out and r.fold == "calibration"))
+        for cap in (ctx.settings.limit, labeling.max_verified):
+            count = min(count, cap) if cap is not None else count
+        pairs = count * labeling.top_k
+        return {
+            "requests": len(requests),
+            "verified_queries_at_most": count,
+            "verified_pairs_at_most": pairs,
+            "tokens_in_at_most": pairs * TOKENS_PER_PAIR,
+            "tokens_out_at_most": pairs
+            * (labeling.verifier_max_tokens if labeling.verifier_form == "score" else 1),
+            "minutes_at_most_on_2_cores": round(pairs / PAIRS_PER_SECOND / 60, 1),
+        }
+
+    def _calibration(self, ctx: RunContext) -> Calibration | None:
+        """Calibration of this verifier; only a run that decides by it must have one."""
+        labeling = ctx.settings.labeling
+        model = ctx.settings.llm.model
+        found = find_calibration(model, labeling.encoder, labeling.verifier_form, labeling.calibration)
+        if found is None and labeling.verifier_score == "calibrated":
+            raise UserError(
+                f"no calibration of {model!r} behind {labeling.encoder!r} for the present prompt "
+                f"verify_{labeling.verifier_form}",
+                remedy="set labeling.verifier_score = raw, or calibrate and set labeling.calibration",
+            )
+        return found
+
+    def _tools(self, ctx: RunContext) -> list[ScoredTool]:
+        return read_rows(ctx.paths.core / "tools.parquet", ScoredTool)
+
+    def _prepared(self, ctx: RunContext) -> Prepared:
+        """Candidates of the whole set: once a process, since shards share them."""
+        settings = ctx.settings
+        labeling = settings.labeling
+        key = digest(
+            [str(ctx.paths.root.resolve()), settings.model_dump(mode="json"), self.extra_key(ctx)]
+            + [path.stat().st_mtime_ns for path in self.inputs(ctx)]
+        )
+        with self._lock:
+            if self._memo is not None and self._memo[0] == key:
+                return self._memo[1]
+            tools, requests = self._tools(ctx), load_requests(labeling.queries)
+            with ctx.progress.task(
+                "label: encode", total=len(tools) + len(requests.requests), unit="texts"
+            ) as task:
+                prepared = prepare(
+                    requests,
+                    tools,
+                    lambda: self._encoder(ctx),
+                    top_k=labeling.top_k,
+                    min_cosine=labeling.min_cosine,
+                    max_verified=labeling.max_verified,
+                    limit=settings.limit,
+                    hold_out_calibration=labeling.verifier_score == "calibrated",
+                    seed=settings.seed,
+                    on_batch=task.advance,
+                )
+            self._memo = (key, prepared)
+            return prepared
+
+    def _encoder(self, ctx: RunContext) -> Encoder:
+        name = ctx.settings.labeling.encoder
+        # The model's own pooling: GTE and MiniLM differ from DRAGON's CLS.
+        return load_encoder(ModelStore(ctx.settings.models).path(name, ctx.progress), name=name, pooling=None)
+
+    def _stats(
+        self,
+        ctx: RunContext,
+        prepared: Prepared,
+        verdicts: list[VerdictRow],
+        responses: list[ResponseRow],
+        requests: RequestSet,
+        calibration: Calibration | None,
+    ) -> dict[str, Any]:
+        labeling = ctx.settings.labeling
+        calibrated = labeling.verifier_score == "calibrated"
+        by_query: dict[str, list[VerdictRow]] = {}
+        for row in verdicts:
+            if row.stage == "verifier":
+                by_query.setdefault(row.query_id, []).append(row)
+        judged = [v for rows in by_query.values() for v in rows]
+        reasons = Counter(v.reason for v in judged if v.reason)
+        with_candidates = set(prepared.verified) | set(prepared.waiting)
+        empty = [i for i in prepared.queries if i not in with_candidates]
+        stats: dict[str, Any] = {
+            "yield": {
+                "requests_read": prepared.requests_in,
+                "queries_taken": len(prepared.queries),
+                "queries_with_candidates": len(with_candidates),
+                "candidate_pairs": len(prepared.candidates.kept),
+                "queries_verified": len(prepared.verified),
+                "pairs_verified": len(judged),
+                "pairs_unreadable": sum(n for r, n in reasons.items() if r == "unparsable"),
+                "pairs_failed": sum(n for r, n in reasons.items() if r.startswith("engine")),
+                "pairs_kept": sum(v.kept for v in judged),
+                "queries_kept": sum(any(v.kept for v in rows) for rows in by_query.values()),
+                "queries_not_verified": len(prepared.waiting),
+            },
+            "rejected_before_verification": dict(sorted(Counter(r.reason for r in prepared.rejects).items())),
+            "verifier": {
+                "model": ctx.settings.llm.model,
+                "encoder": labeling.encoder,
+                "form": labeling.verifier_form,
+                "decides_by": labeling.verifier_score,
+                "min_cosine": labeling.min_cosine,
+                "threshold": labeling.verifier_threshold,
+                "prompt_sha256": prompt_sha256(labeling.verifier_form),
+                "calibration": calibration.model_dump(mode="json") if calibration else None,
+            },
+            "hard_cases": hard_cases(judged, labeling.verifier_threshold, calibrated=calibrated),
+            "tokens": {
+                "in": sum(r.tokens_in for r in responses),
+                "out": sum(r.tokens_out for r in responses),
+            },
+            "agreement": None,
+        }
+        if requests.noted:
+            noted = noted_tools(prepared.queries, duplicate_members(self._tools(ctx)))
+            stats["agreement"] = agreement(noted, by_query, empty)
+        return stats
+
+
+def _read_shards(results: Iterable[ShardResult]) -> tuple[dict[tuple[str, str], Judged], list[ResponseRow]]:
+    judged: dict[tuple[str, str], Judged] = {}
+    responses: dict[str, ResponseRow] = {}
+    for result in results:
+        for row in read_jsonl(result.directory / "responses.jsonl"):
+            response = ResponseRow(**row)
+            responses[response.request_hash] = response
+        for row in read_jsonl(result.directory / "verdicts.jsonl"):
+            said = Judged(
+                row["query_id"], row["tool_id"], row["raw"], row["reason"], responses[row["response_hash"]]
+            )
+            judged[said.query_id, said.tool_id] = said
+    return judged, [responses[h] for h in sorted(responses)]
+
+
+def _sizes(real: RealTables) -> dict[str, Any]:
+    splits = Counter(q.split for q in real.queries)
+    golds: dict[str, set[str]] = {}
+    split_of = {q.query_id: q.split for q in real.queries}
+    for row in real.qrels:
+        golds.setdefault(split_of[row.query_id], set()).add(row.tool_id)
+    shared = len(golds.get("val", set()) & golds.get("test", set()))
+    return {
+        "splits": {k: splits[k] for k in sorted(splits)},
+        "query_types": dict(sorted(Counter(f"{q.split}:{q.query_type}" for q in real.queries).items())),
+        "gold_tools": {k: len(golds[k]) for k in sorted(golds)},
+        "gold_tools_in_val_and_test": shared,
+    }
+
+
+def _say(ctx: RunContext, stats: dict[str, Any]) -> None:
+    """Yield and agreement, in words."""
+    y = stats["yield"]
+    ctx.progress.say(
+        f"label: {y['requests_read']} requests, {y['queries_taken']} taken, "
+        f"{y['queries_with_candidates']} with candidates ({y['candidate_pairs']} pairs), "
+        f"{y['queries_verified']} verified ({y['pairs_verified']} pairs, "
+        f"{y['pairs_unreadable']} unreadable, {y['pairs_failed']} failed), {y['pairs_kept']} pairs of "
+        f"{y['queries_kept']} queries kept"
+    )
+    if stats["agreement"] is not None:
+        a = stats["agreement"]["all"]
+        ctx.progress.say(
+            f"label: agreement with the noted tools: precision {_shown(a['precision'])}, "
+            f"recall of candidates {_shown(a['recall_of_candidates'])}, F1 {_shown(a['f1'])}; "
+            f"{a['of_these_left_empty']} of "
+            f"{a['queries_without_right_tool']} requests without a right tool left empty"
+        )
+
+
+def _shown(value: float | None) -> str:
+    return "n/a" if value is None else f"{value:.2f}"

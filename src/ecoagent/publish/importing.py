@@ -1,0 +1,88 @@
+"""A published data set back into the tables of a run, so that the tail runs on it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow.parquet as pq
+from pydantic import ValidationError
+
+from ecoagent.runs import write_table
+from ecoagent.schema import PairRow, QrelRow, QueryRow, Record, ScoredTool
+from ecoagent.settings import UserError
+
+TABLES: tuple[tuple[str, str, type[Record], tuple[str, ...]], ...] = (
+    ("tools", "tools", ScoredTool, ("id",)),
+    ("syn", "syn_queries", QueryRow, ("query_id",)),
+    ("syn_qrels", "syn_qrels", QrelRow, ("query_id", "tool_id")),
+    ("syn_pairs", "syn_pairs", PairRow, ("query_id", "label", "tool_id")),
+    ("real", "real_queries", QueryRow, ("query_id",)),
+    ("real_qrels", "real_qrels", QrelRow, ("query_id", "tool_id")),
+)
+"""Config of the data set, table of the run, record, order of rows."""
+
+
+def is_hub_layout(folder: Path) -> bool:
+    """Whether a folder holds a data set in this project's Hub layout."""
+    return any((folder / "tools").glob("*.parquet")) and any((folder / "syn").glob("*.parquet"))
+
+
+def import_dataset(folder: Path, core: Path) -> dict[str, int]:
+    """Write the core tables of a run from a data set in Hub layout; returns rows a table.
+
+    Raises:
+        UserError: a config is missing, a row does not fit the schema, or a tool's text is withheld.
+    """
+    counts = {}
+    for config, table, model, order in TABLES:
+        files = sorted((folder / config).glob("*.parquet"))
+        if not files:
+            raise UserError(
+                f"{folder} has no config {config!r}", remedy="give a folder that `ecoagent publish` wrote"
+            )
+        rows = [record for path in files for record in _records(path, model)]
+        rows.sort(key=lambda r: tuple(getattr(r, name) for name in order))
+        write_table(core / f"{table}.parquet", rows, model)
+        counts[table] = len(rows)
+    return counts
+
+
+def _records(path: Path, model: type[Record]) -> list[Record]:
+    names = list(model.model_fields)
+    present = set(pq.read_schema(path).names)
+    lacking = [n for n in names if n not in present]
+    if lacking:
+        raise UserError(
+            f"{path} lacks column {lacking[0]!r}",
+            remedy="publish it with the version of ecoagent that reads it",
+        )
+    records = []
+    for number, row in enumerate(pq.read_table(path, columns=names).to_pylist(), 1):
+        try:
+            records.append(model.model_validate(row))
+        except ValidationError as error:
+            first = error.errors()[0]
+            column = ".".join(str(p) for p in first["loc"])
+            raise UserError(
+                f"{path} row {number}, column {column!r}: {first['msg']}",
+                remedy="if texts are withheld, fill them in with `ecoagent rehydrate` first",
+            ) from error
+    return records
+
+
+def fetch_dataset(name: str, target: Path) -> Path:
+    """A data set of the Hub as a folder.
+
+    Raises:
+        UserError: the Hub cannot be reached or has no such data set.
+    """
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError
+
+    try:
+        return Path(snapshot_download(name, repo_type="dataset", local_dir=target))
+    except (HfHubHTTPError, OSError, RuntimeError, ValueError) as error:
+        raise UserError(
+            f"cannot get data set {name!r} from the Hub ({type(error).__name__}: {str(error)[:200]})",
+            remedy="check the name, the network and `hf auth login`, or give a local folder",
+        ) from error

@@ -1,0 +1,183 @@
+"""What the report says of a run, computed from its tables."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from ecoagent.audit import RunTables
+from ecoagent.publish.card import SOURCE_NAMES
+from ecoagent.publish.licences import is_open, spdx
+from ecoagent.runs import sha256_text
+from ecoagent.schema import SOURCES
+
+SAMPLE_QUERIES = 12
+SAMPLE_REJECTS = 8
+SAMPLE_VERDICTS = 10
+
+
+@dataclass(frozen=True)
+class SourceRow:
+    """A source: what was found, kept and why not."""
+
+    name: str
+    candidates: int
+    kept: int
+    reasons: tuple[tuple[str, int], ...]
+    reliable: int
+    median: float | None
+    licences: str
+
+
+@dataclass(frozen=True)
+class QuerySample:
+    """A query with the tools that answer it."""
+
+    query: str
+    split: str
+    kind: str
+    tools: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class VerdictSample:
+    """A judged pair."""
+
+    query: str
+    tool: str
+    cosine: float
+    raw: float | None
+    probability: float | None
+    kept: bool
+    reason: str
+
+
+def reasons(values: Iterable[str]) -> tuple[tuple[str, int], ...]:
+    """Counts by value, the most frequent first."""
+    return tuple(sorted(Counter(values).items(), key=lambda kv: (-kv[1], kv[0])))
+
+
+def source_rows(tables: RunTables) -> list[SourceRow]:
+    """The catalog by source; candidates = kept + rejected."""
+    rows = []
+    for source in SOURCES:
+        kept = tables["tools"].filter(pl.col("source") == source)
+        lost = tables["tool_rejects"].filter(pl.col("source") == source)
+        if kept.height or lost.height:
+            scores = kept["r_static"].to_list()
+            rows.append(
+                SourceRow(
+                    SOURCE_NAMES[source],
+                    kept.height + lost.height,
+                    kept.height,
+                    reasons(lost["reason"].to_list()),
+                    int(kept["reliable"].sum()),
+                    statistics.median(scores) if scores else None,
+                    ", ".join(sorted({spdx(t) or "unknown" for t in kept["licence"].to_list()})),
+                )
+            )
+    return rows
+
+
+def scores_by_source(tools: pl.DataFrame) -> dict[str, list[float]]:
+    """r_static values of each source that has tools."""
+    found = {SOURCE_NAMES[s]: tools.filter(pl.col("source") == s)["r_static"].to_list() for s in SOURCES}
+    return {name: values for name, values in found.items() if values}
+
+
+def _by_hash(frame: pl.DataFrame, key: str) -> pl.DataFrame:
+    """Rows in an order that is random to the content but the same every time."""
+    order = [sha256_text(f"sample:{value}") for value in frame[key].to_list()]
+    return frame.with_columns(_order=pl.Series(order, dtype=pl.String)).sort("_order").drop("_order")
+
+
+def _tool_names(tools: pl.DataFrame) -> dict[str, str]:
+    return {
+        i: f"{shown or name} ({SOURCE_NAMES.get(source, source)})"
+        for i, shown, name, source in tools.select("id", "display_name", "name", "source").iter_rows()
+    }
+
+
+def query_samples(tables: RunTables, prefix: str, kind: str, count: int = SAMPLE_QUERIES) -> list[QuerySample]:
+    """Queries drawn by hash, spread over the values of the column ``kind``."""
+    queries = _by_hash(tables[f"{prefix}_queries"], "query_id").with_columns(
+        _turn=pl.int_range(pl.len()).over(kind)
+    )
+    names = _tool_names(tables["tools"])
+    golds: dict[str, list[str]] = {}
+    for query, tool in tables[f"{prefix}_qrels"].select("query_id", "tool_id").iter_rows():
+        golds.setdefault(query, []).append(names.get(tool, tool))
+    return [
+        QuerySample(row["text"], row["split"], row[kind] or "-", tuple(sorted(golds.get(row["query_id"], []))))
+        for row in queries.sort("_turn", maintain_order=True).head(count).iter_rows(named=True)
+    ]
+
+
+def reject_samples(rejects: pl.DataFrame, count: int = SAMPLE_REJECTS) -> list[dict[str, str]]:
+    """Rejected items drawn by hash, spread over the reasons."""
+    spread = _by_hash(rejects, "id").with_columns(_turn=pl.int_range(pl.len()).over("reason"))
+    return spread.sort("_turn", maintain_order=True).head(count).select("reason", "detail", "id").to_dicts()
+
+
+def verdict_samples(tables: RunTables, texts: dict[str, str], count: int = SAMPLE_VERDICTS) -> list[VerdictSample]:
+    """Judged pairs drawn by hash, kept and not kept in turn; only those the verifier saw, if any."""
+    verdicts = tables["verdicts"]
+    seen = verdicts.filter(pl.col("stage") == "verifier")
+    chosen = _by_hash((seen if seen.height else verdicts).with_columns(_k=pl.col("query_id") + pl.col("tool_id")), "_k")
+    turns = chosen.with_columns(_turn=pl.int_range(pl.len()).over("kept")).sort("_turn", maintain_order=True)
+    names = _tool_names(tables["tools"])
+    return [
+        VerdictSample(
+            texts.get(r["query_id"], r["query_id"]),
+            names.get(r["tool_id"], r["tool_id"]),
+            r["encoder_score"],
+            r["verifier_raw"],
+            r["verifier_probability"],
+            r["kept"],
+            r["reason"] or "",
+        )
+        for r in turns.head(count).iter_rows(named=True)
+    ]
+
+
+def real_texts(tables: RunTables) -> dict[str, str]:
+    """Text of each Real query; of a rejected one, what its row says."""
+    texts = dict(tables["real_rejects"].select("id", "detail").iter_rows())
+    return {**texts, **dict(tables["real_queries"].select("query_id", "text").iter_rows())}
+
+
+def cross_table(frame: pl.DataFrame, row: str, column: str, order: Iterable[str]) -> dict[str, Any]:
+    """Counts of one column against another, with sums: ``{"columns", "rows", "sums"}``."""
+    counts = Counter(frame.select(pl.col(row).fill_null("-"), pl.col(column).fill_null("-")).iter_rows())
+    columns = [c for c in order if any(k[1] == c for k in counts)]
+    names = sorted({k[0] for k in counts})
+    return {
+        "columns": columns,
+        "rows": [(n, [counts.get((n, c), 0) for c in columns], sum(counts.get((n, c), 0) for c in columns)) for n in names],
+        "sums": [sum(counts.get((n, c), 0) for n in names) for c in columns],
+        "all": frame.height,
+    }
+
+
+def funnel(tables: RunTables) -> list[tuple[str, int]]:
+    """How many queries and pairs passed each stage of labelling."""
+    verdicts = tables["verdicts"]
+    verified = verdicts.filter(pl.col("stage") == "verifier")
+    return [
+        ("Queries with a candidate that was judged", verdicts["query_id"].n_unique()),
+        ("Pairs the encoder proposed", verdicts.height),
+        ("Pairs the verifier saw", verified.height),
+        ("Pairs kept", int(verdicts["kept"].sum())),
+        ("Queries accepted", tables["real_queries"].height),
+    ]
+
+
+def licence_rows(tools: pl.DataFrame) -> list[tuple[str, int, bool]]:
+    """(licence, tools, openly licensed) of the run's tools."""
+    counts = Counter(spdx(t) for t in tools["licence"].to_list())
+    return [(name or "unknown", n, is_open(name)) for name, n in sorted(counts.items(), key=lambda kv: (-kv[1], kv[0] or ""))]

@@ -1,0 +1,215 @@
+"""Which tools get queries, and what the generator is told of each."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from ecoagent.llm import GenerationRequest, Sampling
+from ecoagent.prompts import RenderedPrompt, render
+from ecoagent.schema import NormalizedTool, ToolRecord, catalog_of, fold_space
+from ecoagent.settings import SynthesisSettings
+
+MAX_DESCRIPTION = 360
+"""Characters of a description that go into a prompt: prompts are paid for by the token, on a CPU dearly."""
+MAX_OPERATIONS = 10
+MAX_PARAMETERS = 8
+MAX_SIBLINGS = 5
+TOKENS_PER_LINE = 40
+"""Room per line asked for; a generated line takes about 20 tokens."""
+
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+_PACKAGE = re.compile(r"^(?:@[\w.-]+/)?(?:n8n-nodes-|llama-index-tools-|langchain-)")
+_KIND_WORDS = re.compile(r"\s+(?:tool ?spec|spec|toolkit|tools?)$", re.IGNORECASE)
+_MARKUP = re.compile(r"\*\*|`+|^#+\s*", re.MULTILINE)
+_LINK = re.compile(r"\[([^\]]+)\]\([^)]*\)")
+
+
+@dataclass(frozen=True)
+class ToolFacts:
+    """What a prompt says of a tool."""
+
+    name: str
+    group: str | None
+    description: str
+    operations: tuple[str, ...]
+    parameters: tuple[str, ...]
+    siblings: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Ask:
+    """One request to the generator: ``count`` lines of one intent for one tool."""
+
+    tool_id: str
+    intent: str
+    attempt: int
+    count: int
+
+    @property
+    def id(self) -> str:
+        """Readable id: tool, intent and attempt."""
+        return f"{self.tool_id}|{self.intent}.{self.attempt}"
+
+
+def seed_of(*parts: object) -> int:
+    """A 31-bit seed from whatever names a random choice; equal on every machine."""
+    return int(hashlib.sha256(":".join(map(str, parts)).encode()).hexdigest()[:8], 16) & 0x7FFFFFFF
+
+
+def hash_rank(seed: int, what: str, identifier: str) -> str:
+    """Sort key that shuffles ids; a new id moves no other."""
+    key = f"{seed}:{what}:{identifier}" if what else f"{seed}:{identifier}"
+    return hashlib.sha256(key.encode()).hexdigest()
+
+
+def eligible(tool: NormalizedTool) -> bool:
+    """Whether queries can be written for a tool: it has a description, and none in another language."""
+    return bool(tool.description.strip()) and tool.language in (None, "en")
+
+
+def choose_tools(
+    tools: Sequence[NormalizedTool], settings: SynthesisSettings, *, seed: int, limit: int | None = None
+) -> list[str]:
+    """Ids of the tools that get queries, sorted.
+
+    A duplicate group is represented once, by its smallest eligible id. Where only some tools of a
+    catalog are wanted they are those of lowest hash, so that one new tool displaces at most one.
+
+    Args:
+        tools: kept tools.
+        settings: ``tools_per_catalog`` is read.
+        seed: the run's seed.
+        limit: at most this many tools per catalog.
+    """
+    represented: dict[str, NormalizedTool] = {}
+    for tool in sorted(filter(eligible, tools), key=lambda t: t.id):
+        represented.setdefault(tool.duplicate_group, tool)
+    by_catalog: defaultdict[str, list[str]] = defaultdict(list)
+    for tool in represented.values():
+        by_catalog[catalog_of(tool.source)].append(tool.id)
+    sizes = [n for n in (settings.tools_per_catalog, limit) if n is not None]
+    chosen: list[str] = []
+    for ids in by_catalog.values():
+        ranked = sorted(ids, key=lambda i: hash_rank(seed, "", i))
+        chosen += ranked[: min(sizes)] if sizes else ranked
+    return sorted(chosen)
+
+
+def humanize(name: str) -> str:
+    """``open_weather_map`` and ``YahooFinanceToolSpec`` in words; a name with blanks stays as it is."""
+    text = _PACKAGE.sub("", name.strip())
+    if " " in text:
+        return fold_space(text)
+    text = fold_space(_CAMEL.sub(" ", re.sub(r"[_.\-/]+", " ", text)))
+    return _KIND_WORDS.sub("", text) or text
+
+
+def brief(description: str, limit: int = MAX_DESCRIPTION) -> str:
+    """A description without markup, cut at the end of a sentence or word."""
+    text = fold_space(_MARKUP.sub("", _LINK.sub(r"\1", description)))
+    if len(text) <= limit:
+        return text
+    cut = text[:limit]
+    end = max(cut.rfind(". "), cut.rfind("! "), cut.rfind("; "))
+    return cut[: end + 1] if end > limit // 3 else cut[: cut.rfind(" ")] + " …"
+
+
+def facts_of(tool: ToolRecord, siblings: Sequence[ToolRecord] = ()) -> ToolFacts:
+    """What the generator is told: without the group "Create File" would not be GitHub's.
+
+    Args:
+        tool: the tool.
+        siblings: other tools of its group; their names show what the tool is not.
+    """
+    name = humanize(_own_name(tool))
+    group = humanize(tool.group_name or tool.group_id)
+    plain = group.lower().replace(" ", "")
+    operations = dict.fromkeys(
+        fold_space(f"{op.resource or ''} {op.name or op.operation}") for op in tool.operations
+    )
+    names = [humanize(_own_name(s)) for s in sorted(siblings, key=lambda s: s.id) if s.id != tool.id]
+    return ToolFacts(
+        name,
+        None if plain in name.lower().replace(" ", "") else group,
+        brief(tool.description),
+        tuple(operations)[:MAX_OPERATIONS],
+        tuple(tool.parameter_names[:MAX_PARAMETERS]),
+        tuple(n for n in dict.fromkeys(names) if n != name)[:MAX_SIBLINGS],
+    )
+
+
+def _own_name(tool: ToolRecord) -> str:
+    shown = tool.display_name or tool.name
+    # "Spec.function": the function is the tool, the spec is its group.
+    return shown.rsplit(".", 1)[-1] if tool.source == "llamaindex" else shown
+
+
+def all_facts(tools: Sequence[ToolRecord], chosen: Sequence[str]) -> dict[str, ToolFacts]:
+    """Facts of the chosen tools by id."""
+    groups: defaultdict[str, list[ToolRecord]] = defaultdict(list)
+    by_id = {}
+    for tool in tools:
+        by_id[tool.id] = tool
+        groups[tool.group_id].append(tool)
+    return {i: facts_of(by_id[i], groups[by_id[i].group_id]) for i in chosen}
+
+
+def first_asks(tool_ids: Sequence[str], settings: SynthesisSettings) -> list[Ask]:
+    """The first round: every intent of every tool, ``queries_per_tool`` lines over the intents."""
+    return [
+        Ask(tool_id, intent, 0, count)
+        for tool_id in tool_ids
+        for intent, count in zip(settings.intents, lines_per_intent(settings), strict=True)
+    ]
+
+
+def lines_per_intent(settings: SynthesisSettings) -> list[int]:
+    """``queries_per_tool`` split over the intents, the first ones taking what is left over."""
+    whole, rest = divmod(settings.queries_per_tool, len(settings.intents))
+    return [max(1, whole + (place < rest)) for place in range(len(settings.intents))]
+
+
+def retry_asks(
+    tool_id: str, accepted: dict[str, int], attempt: int, settings: SynthesisSettings
+) -> list[Ask]:
+    """Another round for a tool that is short: as many intents as the lines lacking need.
+
+    Args:
+        tool_id: the tool.
+        accepted: lines accepted so far by intent.
+        attempt: number of this round, from 1.
+        settings: ``min_queries_per_tool`` and the intents are read.
+    """
+    lacking = settings.min_queries_per_tool - sum(accepted.values())
+    counts = dict(zip(settings.intents, lines_per_intent(settings), strict=True))
+    order = sorted(settings.intents, key=lambda i: (accepted.get(i, 0), settings.intents.index(i)))
+    asks = []
+    for intent in order:
+        if lacking <= 0:
+            break
+        asks.append(Ask(tool_id, intent, attempt, counts[intent]))
+        lacking -= counts[intent]
+    return asks
+
+
+def prompt_of(ask: Ask, facts: ToolFacts) -> RenderedPrompt:
+    """The filled-in prompt of a request."""
+    return render(f"synthesize_{ask.intent}", count=ask.count, **asdict(facts))
+
+
+def request_of(ask: Ask, facts: ToolFacts, settings: SynthesisSettings, *, seed: int) -> GenerationRequest:
+    """The request itself; its seed depends on tool, intent and attempt only."""
+    prompt = prompt_of(ask, facts)
+    sampling = Sampling(
+        temperature=settings.temperature,
+        top_p=settings.top_p,
+        max_tokens=min(settings.max_tokens, TOKENS_PER_LINE * (ask.count + 1)),
+        seed=seed_of(seed, ask.tool_id, ask.intent, ask.attempt),
+    )
+    return GenerationRequest(
+        id=ask.id, messages=prompt.messages, sampling=sampling, prompt_sha256=prompt.sha256
+    )

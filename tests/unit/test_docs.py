@@ -1,0 +1,76 @@
+"""The README's command lines exist."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import click
+import pytest
+import typer
+
+from ecoagent.cli.app import app
+
+ROOT = Path(__file__).resolve().parents[2]
+COMMANDS = [
+    line.split("#")[0].strip()
+    for block in re.findall(r"```sh\n(.*?)```", (ROOT / "README.md").read_text("utf-8"), re.S)
+    for line in block.splitlines()
+    if "ecoagent " in line
+]
+INLINE = re.findall(r"`(ecoagent [a-z][^`]*)`", (ROOT / "README.md").read_text("utf-8"))
+CONTRACT = (
+    "build crawl normalize score synthesize label train evaluate tail audit publish report diff rehydrate models runs doctor"
+).split()
+
+
+def root() -> click.Group:
+    command = typer.main.get_command(app)
+    assert isinstance(command, click.Group)
+    return command
+
+
+def parse(line: str) -> click.Context:
+    words = shlex.split(line)
+    words = words[words.index("ecoagent") + 1 :]
+    command: click.Command = root()
+    context = click.Context(command, info_name="ecoagent")
+    while isinstance(command, click.Group):
+        name, found, words = command.resolve_command(context, words)
+        assert found is not None, line
+        command = found
+        context = click.Context(command, info_name=name, parent=context)
+    return command.make_context(context.info_name, words, parent=context.parent)
+
+
+@pytest.mark.parametrize("line", [*COMMANDS, *INLINE])
+def test_documented_commands_parse(line: str) -> None:
+    assert parse(line).command.name
+
+
+def test_the_readme_documents_every_command() -> None:
+    assert sorted(root().commands) == sorted(CONTRACT)
+    text = (ROOT / "README.md").read_text("utf-8")
+    for name in CONTRACT:
+        assert f"ecoagent {name}" in text, name
+
+
+@pytest.mark.parametrize("name", CONTRACT)
+def test_every_command_explains_itself(name: str) -> None:
+    command = root().commands[name]
+    assert command.help
+    options = {option for p in command.params for option in p.opts}
+    if name in {
+        "build",
+        "crawl",
+        "normalize",
+        "score",
+        "synthesize",
+        "label",
+        "train",
+        "evaluate",
+        "tail",
+        "audit",
+    }:
+        assert {"--run", "--profile", "--limit", "--seed", "--dry-run", "--json", "--set"} <= options
