@@ -256,9 +256,9 @@ def _response() -> ResponseRow:
 
 
 def offline_results() -> dict[str, Any]:
-    """Table 1 of an imagined run."""
+    """Table 1 of an imagined run, in the form the evaluation writes."""
     rows = []
-    labels = [("tfidf", "TF-IDF"), ("bm25", "BM25"), ("encoder", "Encoder, untrained"), ("rated", "RATED")]
+    labels = [("tfidf", "TF-IDF"), ("bm25", "BM25"), ("encoder", "MiniLM, untrained"), ("rated", "RATED")]
     for s, (set_name, split) in enumerate((("syn", "test"), ("syn", "cold"), ("real", "test"))):
         for i, (ranker, label) in enumerate(labels):
             base = 0.2 + 0.05 * i + 0.02 * s
@@ -269,48 +269,98 @@ def offline_results() -> dict[str, Any]:
                     "split": split,
                     "ranker": ranker,
                     "label": label,
-                    "model": "all-MiniLM-L6-v2",
-                    "n_queries": 20,
+                    "model": "all-MiniLM-L6-v2" if i > 1 else "none",
+                    "n_queries": 20 + s,
                     "metrics": metrics,
+                    "intervals": {"MRR": [base - 0.06, base + 0.07]},
                 }
             )
-    return {"rows": rows, "notes": []}
+    return {"rows": rows, "notes": ["Rankings are cut after 100 tools."]}
+
+
+POLICIES = {
+    "static": "Static",
+    "blacklist": "Health-check Blacklist",
+    "retry": "Retry (k = 3)",
+    "global_mab": "w/ Global MAB",
+    "rated": "RATED",
+}
 
 
 def dynamic_results() -> dict[str, Any]:
-    """Table 2 of an imagined run."""
+    """Table 2 of an imagined run, in the form the evaluation writes."""
     rows, series = [], []
     for rate in (0.2, 0.3):
-        for i, policy in enumerate(("static", "blacklist", "rated")):
-            metrics = {"SR": {"mean": 0.3 + 0.1 * i, "sd": 0.01}, "FSR": {"mean": 0.4 - 0.1 * i, "sd": 0.02}}
-            adaptation = {"median": None if i == 0 else 120.0, "failed": 10 if i == 0 else 1}
+        for i, (policy, label) in enumerate(POLICIES.items()):
+            success, fault = 0.3 + 0.05 * i - rate / 4, 0.4 - 0.08 * i + rate / 4
+            rng = random.Random(f"{policy}:{rate}")
             rows.append(
                 {
                     "set": "syn",
                     "split": "test",
                     "ranker": "rated",
+                    "ranker_label": "RATED",
                     "policy": policy,
-                    "label": policy.title(),
+                    "label": label,
                     "rate": rate,
                     "seeds": 10,
                     "distinct_golds": 25,
+                    "failing": 5,
                     "underpowered": True,
-                    "metrics": metrics,
-                    "AS": adaptation,
-                    "executions_per_step": 1.0,
+                    "metrics": {"SR": {"mean": success, "sd": 0.01}, "FSR": {"mean": fault, "sd": 0.02}},
+                    "AS": {"median": None if i == 0 else 320.0 - 40 * i, "failed": 10 if i == 0 else i % 3},
+                    "executions_per_step": 1.4 if policy == "retry" else 1.0,
                 }
             )
-            success = [0.6] * 10 + [0.3 + 0.1 * i] * 40
             series.append(
                 {
                     "policy": policy,
+                    "label": label,
                     "rate": rate,
-                    "bin_steps": 200,
-                    "success": success,
-                    "fault": [0.0] * 10 + [0.4 - 0.1 * i] * 40,
+                    "bin_steps": 100,
+                    "onset": 2000,
+                    "success": [0.55 + rng.uniform(-0.02, 0.02) for _ in range(20)]
+                    + [success + rng.uniform(-0.02, 0.02) for _ in range(80)],
+                    "fault": [0.0] * 20 + [max(0.0, fault + rng.uniform(-0.02, 0.02)) for _ in range(80)],
                 }
             )
-    return {"rows": rows, "series": series}
+    return {"rows": rows, "series": series, "notes": ["SR and FSR are shares of steps."]}
+
+
+def label_stats() -> dict[str, Any]:
+    """Agreement with noted tools of an imagined run."""
+    part = {
+        "queries": 16,
+        "pairs_kept": 12,
+        "pairs_right": 9,
+        "precision": 0.75,
+        "recall_of_candidates": 0.8182,
+        "recall_of_noted": 0.5,
+        "f1": 0.7826,
+    }
+    counted = {
+        "requests_read": 20,
+        "queries_verified": 16,
+        "pairs_verified": 32,
+        "pairs_kept": 12,
+        "queries_kept": 12,
+    }
+    groups = {"single": part, "none": {"queries": 2, "precision": None}}
+    return {"yield": counted, "agreement": {"all": part, "by_query_type": groups}}
+
+
+def training_record() -> dict[str, Any]:
+    """Record of an imagined training."""
+    rng = random.Random("losses")
+    return {
+        "pairs": 320,
+        "losses": [1.6 * 0.97**i + rng.uniform(0, 0.15) for i in range(60)],
+        "validation": {
+            "untrained": {"loss": 1.2, "MRR": 0.31},
+            "trained": {"loss": 0.8, "MRR": 0.42},
+            "queries": 12,
+        },
+    }
 
 
 def write_fixture_run(
@@ -356,8 +406,8 @@ def write_fixture_run(
     write_table(core / "verdicts.parquet", _by(verdicts, "query_id", "tool_id"), VerdictRow)
     write_table(core / "real_rejects.parquet", _by(rejects, "id"), RejectRow)
     write_table(core / "real_responses.parquet", [_response()], ResponseRow)
-    write_json(core / "label_stats.json", {})
-    write_json(core / "training.json", {"losses": [1.0, 0.8, 0.6]})
+    write_json(core / "label_stats.json", label_stats())
+    write_json(core / "training.json", training_record())
     write_json(out / "results" / "offline.json", offline_results())
     write_json(out / "results" / "dynamic.json", dynamic_results())
     return ctx

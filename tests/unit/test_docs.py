@@ -20,9 +20,25 @@ COMMANDS = [
     if "ecoagent " in line
 ]
 INLINE = re.findall(r"`(ecoagent [a-z][^`]*)`", (ROOT / "README.md").read_text("utf-8"))
-CONTRACT = (
-    "build crawl normalize score synthesize label train evaluate tail audit publish report diff rehydrate models runs doctor"
-).split()
+CONTRACT = [
+    "build",
+    "crawl",
+    "normalize",
+    "score",
+    "synthesize",
+    "label",
+    "train",
+    "evaluate",
+    "tail",
+    "audit",
+    "publish",
+    "report",
+    "diff",
+    "rehydrate",
+    "models",
+    "runs",
+    "doctor",
+]
 
 
 def root() -> click.Group:

@@ -115,10 +115,11 @@ def run_gate(tables: RunTables, checks: Mapping[str, tuple[Severity, str, int]])
         checks: check name to (severity, what it says, number of rows that break it).
     """
     quiet_environment()
-    logging.getLogger("great_expectations").setLevel(logging.ERROR)
     import pandas as pd
 
     gx = _library("great_expectations")
+    # Its import sets the level anew, so that this comes after.
+    logging.getLogger("great_expectations").setLevel(logging.ERROR)
     context = gx.get_context(mode="ephemeral")
     context.variables.progress_bars = {"globally": False}
     source = context.data_sources.add_pandas("run")

@@ -137,7 +137,7 @@ def pandera_schema(item: TableSpec) -> Any:
 
 def shape_holds(item: TableSpec, frame: pl.DataFrame) -> bool:
     """Whether a table has the columns and types of its record, whatever the values."""
-    return dict(frame.schema) == polars_types(item.model)
+    return list(frame.schema.items()) == list(polars_types(item.model).items())
 
 
 @dataclass(frozen=True)
@@ -150,20 +150,40 @@ class SchemaFault:
     rows: int
 
 
+def _shape_faults(item: TableSpec, frame: pl.DataFrame) -> list[SchemaFault]:
+    wanted, found = polars_types(item.model), dict(frame.schema)
+    faults = [SchemaFault(item.name, c, "column is missing", frame.height) for c in wanted if c not in found]
+    faults += [
+        SchemaFault(item.name, c, "column is not declared", frame.height) for c in found if c not in wanted
+    ]
+    faults += [
+        SchemaFault(item.name, c, f"type {found[c]} instead of {wanted[c]}", frame.height)
+        for c in wanted
+        if c in found and found[c] != wanted[c]
+    ]
+    if not faults:
+        faults = [SchemaFault(item.name, "(table)", "columns are in another order", frame.height)]
+    return sorted(faults, key=lambda f: (f.column, f.check))
+
+
 def table_faults(item: TableSpec, frame: pl.DataFrame) -> list[SchemaFault]:
-    """Breaches of a table's pandera schema, sorted; none = sound."""
+    """Breaches of a table's pandera schema, sorted; none = sound.
+
+    A table of another shape is compared column by column, since pandera then stops at the shape and
+    names columns unevenly.
+    """
     import pandera.errors
+
+    if not shape_holds(item, frame):
+        return _shape_faults(item, frame)
 
     try:
         pandera_schema(item).validate(frame, lazy=True)
     except pandera.errors.SchemaErrors as error:
         cases = error.failure_cases
-        # Faults of shape name their column only as the failing value.
-        where = pl.coalesce(pl.col("column").cast(pl.String), pl.col("failure_case").cast(pl.String))
+        where, what = pl.col("column").cast(pl.String), pl.col("check").cast(pl.String)
         counts = (
-            cases.select(
-                column=where.fill_null("(table)"), check=pl.col("check").cast(pl.String).fill_null("?")
-            )
+            cases.select(column=where.fill_null("(table)"), check=what.fill_null("?"))
             .group_by("column", "check")
             .len()
             .sort("column", "check")

@@ -43,7 +43,14 @@ def read_members(path: Path, wanted: Wanted, limits: Limits | None = None) -> di
             return _read_zip(path, wanted, caps)
         if path.name.endswith((".tgz", ".tar.gz")):
             return _read_tar(path, wanted, caps)
-    except (zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError, OSError, NotImplementedError) as error:
+    except (
+        zipfile.BadZipFile,
+        tarfile.TarError,
+        zlib.error,
+        EOFError,
+        OSError,
+        NotImplementedError,
+    ) as error:
         raise UserError(
             f"archive {path.name} cannot be read: {type(error).__name__}: {error}",
             remedy="delete it from the artifact store and crawl again",

@@ -70,7 +70,8 @@ class ArtifactStore:
         """
         if entry.size > self.limit:
             raise UserError(
-                f"artifact {entry.spec} has {entry.size / MIB:.1f} MiB, over the limit of {self.limit // MIB}",
+                f"artifact {entry.spec} has {entry.size / MIB:.1f} MiB, over the limit of "
+                f"{self.limit // MIB} MiB",
                 remedy="raise crawl.max_artifact_mb",
             )
         final = self.path(entry)
@@ -101,8 +102,9 @@ def verify(entry: LockEntry, path: Path) -> None:
     sha256, sha512 = hashes(path)
     if sha256 != entry.sha256:
         raise HashMismatchError(
-            f"artifact {entry.spec}: sha256 expected {entry.sha256}, got {sha256} ({path.stat().st_size} bytes)",
-            remedy="do not use it: find out why the index serves other bytes, and pin anew only if that is right",
+            f"artifact {entry.spec}: sha256 expected {entry.sha256}, got {sha256} "
+            f"({path.stat().st_size} bytes)",
+            remedy="find out why the index serves other bytes, and pin anew only if that is right",
         )
     if entry.integrity is not None and entry.integrity != integrity_of(sha512):
         raise HashMismatchError(

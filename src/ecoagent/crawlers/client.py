@@ -20,9 +20,13 @@ from ecoagent.settings import UserError
 
 _LINES = 5
 _ADDRESS = re.compile(r"\b(?:[a-z][a-z0-9+.-]*)://[^\s'\"),]+", re.IGNORECASE)
-_HOST = re.compile(r"(?<![\w/.@-])(?:[a-z0-9-]+\.)+(?:com|org|net|io|dev|internal|local|lan|corp|cloud)\b(?::\d+)?", re.I)
+_HOST = re.compile(
+    r"(?<![\w/.@-])(?:[a-z0-9-]+\.)+(?:com|org|net|io|dev|internal|local|lan|corp|cloud)\b(?::\d+)?", re.I
+)
 _IP = re.compile(r"\b\d{1,3}(?:\.\d{1,3}){3}\b(?::\d+)?")
-_KEYED = re.compile(r"(host=|ENOTFOUND |EAI_AGAIN |_authToken=|password=|token=)['\"]?[^\s'\",)]+", re.IGNORECASE)
+_KEYED = re.compile(
+    r"(host=|ENOTFOUND |EAI_AGAIN |_authToken=|password=|token=)['\"]?[^\s'\",)]+", re.IGNORECASE
+)
 _HOME_PATH = re.compile(r"(?<![\w.])(?:/[\w.@+-]+){3,}")
 
 
@@ -36,7 +40,12 @@ class FetchError(UserError):
 
 def scrub(text: str) -> str:
     """Client output without addresses, hosts, credentials and paths."""
-    for pattern, shown in ((_ADDRESS, "<address>"), (_IP, "<address>"), (_HOST, "<host>"), (_HOME_PATH, "<path>")):
+    for pattern, shown in (
+        (_ADDRESS, "<address>"),
+        (_IP, "<address>"),
+        (_HOST, "<host>"),
+        (_HOME_PATH, "<path>"),
+    ):
         text = pattern.sub(shown, text)
     return _KEYED.sub(r"\1<hidden>", text)
 
@@ -53,7 +62,8 @@ def pip_command() -> list[str]:
     if found:
         return [found]
     raise ClientMissingError(
-        "pip is needed to fetch wheels and is not installed", remedy=f"run `{Path(sys.executable).name} -m ensurepip`"
+        "pip is needed to fetch wheels and is not installed",
+        remedy=f"run `{Path(sys.executable).name} -m ensurepip`",
     )
 
 
@@ -101,7 +111,9 @@ def download_wheel(name: str, version: str, folder: Path, *, timeout_s: float) -
     _run([*pip_command(), *arguments], f"pip download {spec}", timeout_s)
     files = sorted(p for p in folder.iterdir() if p.is_file())
     if len(files) != 1:
-        raise FetchError(f"pip download {spec} left {len(files)} files, not one", remedy="check pip's configuration")
+        raise FetchError(
+            f"pip download {spec} left {len(files)} files, not one", remedy="check pip's configuration"
+        )
     return files[0]
 
 
@@ -153,13 +165,16 @@ def _run(command: Sequence[str], shown: str, timeout_s: float, cwd: Path | None 
             remedy="check the network, or raise crawl.timeout_s",
         ) from error
     except OSError as error:
-        raise ClientMissingError(f"`{shown}` cannot be started: {error.strerror}", remedy="install it anew") from error
+        raise ClientMissingError(
+            f"`{shown}` cannot be started: {error.strerror}", remedy="install it anew"
+        ) from error
     if done.returncode != 0:
         lines = [line.strip() for line in scrub(done.stderr).splitlines() if line.strip()]
         lines = [line for line in lines if "complete log of this run" not in line]
         said = " | ".join(lines[-_LINES:]) or "no message"
         raise FetchError(
             f"`{shown}` failed (exit code {done.returncode}): {said}",
-            remedy="check the network and the client's configuration; if the package is gone, drop its lock entry",
+            remedy="check the network and the client's configuration; drop the lock entry of a package "
+            "that is gone",
         )
     return done.stdout

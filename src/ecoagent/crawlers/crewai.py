@@ -30,7 +30,9 @@ def wanted(path: str) -> bool:
     return path.endswith((".py", ".dist-info/METADATA"))
 
 
-def parse(members: Mapping[str, bytes], entry: LockEntry, granularity: Granularity = "tool") -> list[Candidate]:
+def parse(
+    members: Mapping[str, bytes], entry: LockEntry, granularity: Granularity = "tool"
+) -> list[Candidate]:
     """Candidates of a CrewAI wheel, kept and rejected, sorted by id.
 
     Rejected: ``alias`` (a deprecated second name), ``not_exported`` (not in the package's
@@ -155,7 +157,9 @@ class _Reader:
             name = self.evaluator.text(owner.module, first)
             if name:
                 # EnvVar's own default is required=True.
-                required = self.evaluator.value(owner.module, named["required"]) if "required" in named else True
+                required = (
+                    self.evaluator.value(owner.module, named["required"]) if "required" in named else True
+                )
                 names[name] = names.get(name, False) or required is True
         return [
             Auth(
@@ -190,7 +194,9 @@ class _Reader:
 def folder_of(module: str) -> str:
     """Folder below ``tools``/``aws`` a module lies in, without its ``_tool`` ending."""
     parts = module.split(".")
-    folder = parts[2] if len(parts) > 2 and parts[1] in ("tools", "aws") else parts[1] if len(parts) > 1 else ""
+    folder = (
+        parts[2] if len(parts) > 2 and parts[1] in ("tools", "aws") else parts[1] if len(parts) > 1 else ""
+    )
     for ending in ("_tools", "_tool"):
         folder = folder.removesuffix(ending)
     return folder

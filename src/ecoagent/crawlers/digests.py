@@ -18,7 +18,9 @@ FIELDS = ("name", "desc", "auth", "params", "deprecated")
 
 def short_hash(value: object) -> str:
     """First 16 hex digits of the SHA-256 of the value's compact JSON."""
-    return hashlib.sha256(json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()).hexdigest()[:16]
+    return hashlib.sha256(json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()).hexdigest()[
+        :16
+    ]
 
 
 def digests_of(record: ToolRecord) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -19,7 +18,6 @@ from ecoagent.crawlers.pyfacts import (
 )
 from ecoagent.crawlers.pyschema import SchemaReader, names_of, schema_text
 from ecoagent.crawlers.records import (
-    NOT_DEPRECATED,
     candidate,
     in_order,
     metadata,
@@ -29,7 +27,7 @@ from ecoagent.crawlers.records import (
     wheel_licence,
     words,
 )
-from ecoagent.schema import Auth, Candidate, Endpoint, ToolRecord
+from ecoagent.schema import Auth, Candidate, Endpoint, ToolRecord, fold_space
 from ecoagent.schema.tools import Granularity
 
 TOOL_BASES = frozenset({"BaseTool", "Tool", "StructuredTool"})
@@ -41,7 +39,9 @@ def wanted(path: str) -> bool:
     return path.endswith((".py", ".dist-info/METADATA"))
 
 
-def parse(members: Mapping[str, bytes], entry: LockEntry, granularity: Granularity = "tool") -> list[Candidate]:
+def parse(
+    members: Mapping[str, bytes], entry: LockEntry, granularity: Granularity = "tool"
+) -> list[Candidate]:
     """Candidates of one LangChain wheel, kept and rejected, sorted by id.
 
     Rejected: ``abstract`` (no ``_run``), ``template`` (no default name or no default text: what the
@@ -68,6 +68,8 @@ class _Reader:
         self.package, self.entry = package, entry
         self.evaluator = Evaluator(package)
         self.schemas = SchemaReader(package, self.evaluator)
+        self._urls: dict[str, list[Endpoint]] = {}
+        self._environment: dict[str, dict[str, bool]] = {}
         headers = metadata(members)
         self.shared: dict[str, Any] = {
             "url": project_url(headers, "homepage"),
@@ -87,13 +89,14 @@ class _Reader:
         flags: list[str] = []
         if description is None:
             found = self.package.field_of(cls, "description")
-            description = self.evaluator.constant_part(found[0].module, found[2]) if found else None
+            part = self.evaluator.constant_part(found[0].module, found[2]) if found else None
+            description = fold_space(part) if part else None
             flags = ["template"] if description else []
         schema, origin = self._schema(cls)
         names: dict[str, bool] = {}
         for other in annotated_classes(self.package, cls, _LEVELS):
             for owner in self.package.mro(other):
-                for variable, required in env_names(self.evaluator, owner).items():
+                for variable, required in self._own_names(owner).items():
                     names[variable] = names.get(variable, False) or required
         auth = env_auth(names, "code")
         group = group_of(cls.module.name)
@@ -157,26 +160,31 @@ class _Reader:
             if other != cls and is_tool(self.package, other):
                 continue
             for owner in self.package.mro(other):
-                nodes: list[ast.AST] = [owner.node]
-                used = {n.id for n in ast.walk(owner.node) if isinstance(n, ast.Name)}
-                for name in sorted(used):
-                    target = self.package.resolve(owner.module, name)
-                    if isinstance(target, tuple):
-                        nodes.append(target[1])
-                for endpoint in url_literals(nodes):
+                for endpoint in self._own_endpoints(owner):
                     found.setdefault(endpoint.url, endpoint)
         return list(found.values())
 
+    def _own_endpoints(self, owner: PyClass) -> list[Endpoint]:
+        """Addresses in one class body and in the constants it uses; wrappers are shared, so kept."""
+        if owner.id not in self._urls:
+            nodes: list[ast.AST] = [owner.node]
+            used = {n.id for n in ast.walk(owner.node) if isinstance(n, ast.Name)}
+            for name in sorted(used):
+                target = self.package.resolve(owner.module, name)
+                if isinstance(target, tuple):
+                    nodes.append(target[1])
+            self._urls[owner.id] = url_literals(nodes)
+        return self._urls[owner.id]
+
+    def _own_names(self, owner: PyClass) -> dict[str, bool]:
+        if owner.id not in self._environment:
+            self._environment[owner.id] = env_names(self.evaluator, owner)
+        return self._environment[owner.id]
+
     def toolkits(self) -> Iterator[Candidate]:
-        for name in sorted(self.package.modules):
-            module = self.package.modules[name]
-            if not name.endswith(".toolkit"):
-                continue
-            for cls in (c for c in self.package.classes() if c.module is module):
-                if any(b.endswith("BaseToolkit") for b in self.package.outer_bases(cls)) or re.search(
-                    r"Toolkit$", cls.node.name
-                ):
-                    yield from self._operations(cls)
+        for cls in self.package.classes():
+            if cls.module.name.endswith(".toolkit") and cls.node.name.endswith("Toolkit"):
+                yield from self._operations(cls)
 
     def _operations(self, cls: PyClass) -> Iterator[Candidate]:
         auth: list[Auth] | None = None
@@ -184,7 +192,9 @@ class _Reader:
         for node in ast.walk(cls.node):
             if not isinstance(node, ast.Dict):
                 continue
-            keys = {k.value: v for k, v in zip(node.keys, node.values, strict=True) if isinstance(k, ast.Constant)}
+            keys = {
+                k.value: v for k, v in zip(node.keys, node.values, strict=True) if isinstance(k, ast.Constant)
+            }
             if not {"mode", "name", "description"} <= set(keys):
                 continue
             auth = self._toolkit_auth(cls) if auth is None else auth
@@ -243,7 +253,9 @@ class _Reader:
             if not method.name.startswith("from_"):
                 continue
             for argument in method.args.args:
-                target = self.package.find_class(cls.module, argument.annotation) if argument.annotation else None
+                target = (
+                    self.package.find_class(cls.module, argument.annotation) if argument.annotation else None
+                )
                 if target is not None and target not in found:
                     found.append(target)
         return found
@@ -252,7 +264,7 @@ class _Reader:
         names: dict[str, bool] = {}
         for wrapper in self._wrappers(cls):
             for owner in self.package.mro(wrapper):
-                names |= env_names(self.evaluator, owner)
+                names |= self._own_names(owner)
         return env_auth(names, "code")
 
     def _toolkit_endpoints(self, cls: PyClass) -> list[Endpoint]:
@@ -273,6 +285,3 @@ def _required(auth: list[Auth]) -> Any:
     if not auth:
         return "unknown"
     return "yes" if any(a.required for a in auth) else "no"
-
-
-__all__ = ["NOT_DEPRECATED", "group_of", "is_tool", "parse", "wanted"]

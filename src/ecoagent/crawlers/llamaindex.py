@@ -41,7 +41,9 @@ def wanted(path: str) -> bool:
     return path.endswith((".py", ".dist-info/METADATA"))
 
 
-def parse(members: Mapping[str, bytes], entry: LockEntry, granularity: Granularity = "tool") -> list[Candidate]:
+def parse(
+    members: Mapping[str, bytes], entry: LockEntry, granularity: Granularity = "tool"
+) -> list[Candidate]:
     """Candidates of one LlamaIndex wheel, kept and rejected, sorted by id.
 
     Rejected: ``no_description`` (no docstring), ``not_found`` (a listed function that is not there),
@@ -180,7 +182,9 @@ class _Reader:
             Auth(
                 type="init_parameter",
                 name=n,
-                fields=[AuthField(name=n, secret=not re.search(r"client_id|engine", n), required=n in required)],
+                fields=[
+                    AuthField(name=n, secret=not re.search(r"client_id|engine", n), required=n in required)
+                ],
                 required=n in required,
                 origin="init",
             )

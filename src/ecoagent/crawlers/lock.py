@@ -28,10 +28,14 @@ class LockEntry(BaseModel):
     ecosystem: Literal["pip", "npm"] = Field(description="Client that fetches it.")
     name: str = Field(min_length=1, pattern=r"^(@[a-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*$")
     version: str = Field(min_length=1, pattern=r"^[0-9A-Za-z][\w.+!-]*$")
-    filename: str = Field(min_length=1, pattern=r"^[\w@+][\w.@+-]*$", description="Name of the file as stored.")
+    filename: str = Field(
+        min_length=1, pattern=r"^[\w@+][\w.@+-]*$", description="Name of the file as stored."
+    )
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
     size: int = Field(gt=0, description="Bytes.")
-    integrity: str | None = Field(default=None, pattern=r"^sha512-[A-Za-z0-9+/=]+$", description="npm's own hash.")
+    integrity: str | None = Field(
+        default=None, pattern=r"^sha512-[A-Za-z0-9+/=]+$", description="npm's own hash."
+    )
     licence: str | None = Field(default=None, description="SPDX identifier or the package's own words.")
 
     @model_validator(mode="after")
@@ -75,7 +79,9 @@ class Lock(BaseModel):
     @property
     def digest(self) -> str:
         """SHA-256 of the content, independent of the file's layout and order."""
-        return digest(sorted((a.model_dump(mode="json") for a in self.artifacts), key=lambda a: str(a["name"])))
+        return digest(
+            sorted((a.model_dump(mode="json") for a in self.artifacts), key=lambda a: str(a["name"]))
+        )
 
 
 def load_lock(path: Path | None = None) -> Lock:
@@ -125,7 +131,10 @@ def save_lock(path: Path, lock: Lock) -> Path:
     ordered = sorted(lock.artifacts, key=lambda a: a.key)
     return write_json(
         path,
-        {"lock_version": LOCK_VERSION, "artifacts": [a.model_dump(mode="json", exclude_none=True) for a in ordered]},
+        {
+            "lock_version": LOCK_VERSION,
+            "artifacts": [a.model_dump(mode="json", exclude_none=True) for a in ordered],
+        },
     )
 
 

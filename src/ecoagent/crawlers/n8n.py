@@ -10,17 +10,28 @@ from ecoagent.crawlers.lock import LockEntry
 from ecoagent.crawlers.n8n_schema import parameters_of, properties_schema
 from ecoagent.crawlers.pyschema import schema_text
 from ecoagent.crawlers.records import candidate, provenance
-from ecoagent.schema import Auth, AuthField, Candidate, Deprecation, Endpoint, Operation, ToolRecord, fold_space
+from ecoagent.schema import (
+    Auth,
+    AuthField,
+    Candidate,
+    Deprecation,
+    Endpoint,
+    Operation,
+    ToolRecord,
+    fold_space,
+)
 
 JSON = Mapping[str, Any]
-_DEPRECATED = re.compile(r"^this\b[^.]{0,60}\b(?:is|are)( now)? deprecated|\. this node is deprecated", re.IGNORECASE)
+_DEPRECATED = re.compile(
+    r"^this\b[^.]{0,60}\b(?:is|are)( now)? deprecated|\. this node is deprecated", re.IGNORECASE
+)
 _INSTEAD = re.compile(r"use (?:the )?['\"“]?([^.'\"”]+?)['\"”]?(?: node)? instead", re.IGNORECASE)
 _TAG = re.compile(r"<[^>]+>")
 _URL = re.compile(r"https?://[^\s'\"`<>\\]+")
 _CREDENTIAL_FIELD = re.compile(r"\$credentials\??(?:\.(\w+)|\[['\"](\w+)['\"]\])")
 _NOT_CALLED = re.compile(
     r"^https?://(docs?\.|developers?\.|www\.npmjs|github\.com|help\.|support\.|example\.|localhost|127\.|"
-    r"community\.n8n|n8n\.io|.*\.n8n\.io|.*w3\.org|.*schema)|/docs?/|/documentation",
+    r"community\.n8n|n8n\.io|.*\.n8n\.io|.*w3\.org|.*schema|(my|your)[-.])|/docs?/|/documentation",
     re.IGNORECASE,
 )
 
@@ -131,7 +142,9 @@ def lineage(name: str, types: Mapping[str, JSON]) -> list[JSON]:
 
 
 def _auth_type(name: str, kinds: list[JSON], fields: list[AuthField]) -> str:
-    names = {str(k.get("name", "")) for k in kinds} | {e for k in kinds for e in k.get("extends") or []} | {name}
+    names = (
+        {str(k.get("name", "")) for k in kinds} | {e for k in kinds for e in k.get("extends") or []} | {name}
+    )
     for wanted, label in (("oauth2", "oauth2"), ("oauth1", "oauth1"), ("basicauth", "basic")):
         if any(wanted in str(n).lower().replace("_", "") for n in names):
             return label

@@ -33,7 +33,9 @@ def wanted(path: str) -> bool:
     )
 
 
-def parse(members: Mapping[str, bytes], entry: LockEntry, granularity: Granularity = "tool") -> list[Candidate]:
+def parse(
+    members: Mapping[str, bytes], entry: LockEntry, granularity: Granularity = "tool"
+) -> list[Candidate]:
     """Candidates of one community package, kept and rejected, sorted by id.
 
     Rejected: ``hidden``, ``deprecated``, ``no_description``, ``not_evaluated`` (the class could not
@@ -73,7 +75,9 @@ def parse(members: Mapping[str, bytes], entry: LockEntry, granularity: Granulari
     if granularity == "operation":
         found = [c for whole in found for c in split_operations(whole)]
     if granularity == "package":
-        return package_candidate(found, entry, text(manifest.get("description")), path="package.json", **shared)
+        return package_candidate(
+            found, entry, text(manifest.get("description")), path="package.json", **shared
+        )
     return in_order(found)
 
 
@@ -81,7 +85,9 @@ def _manifest(members: Mapping[str, bytes], entry: LockEntry) -> dict[str, Any]:
     try:
         manifest = json.loads(members.get("package.json", b""))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{entry.spec} has no readable package.json: {error}", remedy="pin another release") from error
+        raise UserError(
+            f"{entry.spec} has no readable package.json: {error}", remedy="pin another release"
+        ) from error
     declared = manifest.get("n8n") if isinstance(manifest, dict) else None
     if not isinstance(declared, dict) or not _paths(declared.get("nodes")):
         raise UserError(
@@ -92,7 +98,9 @@ def _manifest(members: Mapping[str, bytes], entry: LockEntry) -> dict[str, Any]:
 
 
 def _paths(value: object) -> list[str]:
-    return [PurePosixPath(v).as_posix() for v in value if isinstance(v, str)] if isinstance(value, list) else []
+    return (
+        [PurePosixPath(v).as_posix() for v in value if isinstance(v, str)] if isinstance(value, list) else []
+    )
 
 
 def _files(members: Mapping[str, bytes], entry: LockEntry) -> dict[str, str]:
@@ -120,7 +128,9 @@ def _codex(path: str, members: Mapping[str, bytes]) -> JSON:
 def _literals(path: str, files: Mapping[str, str]) -> list[str]:
     """Addresses in the node's file, else in the helper and transport files of its folder."""
     folder = f"{PurePosixPath(path).parent}/"
-    helpers = sorted(p for p in files if p.startswith(folder) and re.search(r"GenericFunctions|transport/", p))
+    helpers = sorted(
+        p for p in files if p.startswith(folder) and re.search(r"GenericFunctions|transport/", p)
+    )
     for name in [path, *helpers]:
         urls = url_literals(files.get(name, ""))
         if urls:

@@ -33,7 +33,9 @@ def wanted(path: str) -> bool:
     return path in (NODES, CREDENTIALS, KNOWN, "package.json") or bool(_CODE.match(path))
 
 
-def parse(members: Mapping[str, bytes], entry: LockEntry, granularity: Granularity = "tool") -> list[Candidate]:
+def parse(
+    members: Mapping[str, bytes], entry: LockEntry, granularity: Granularity = "tool"
+) -> list[Candidate]:
     """Candidates of one of n8n's packages, kept and rejected, sorted by id.
 
     Entries are grouped by name and the highest version's kept.
@@ -43,7 +45,8 @@ def parse(members: Mapping[str, bytes], entry: LockEntry, granularity: Granulari
     """
     if NODES not in members:
         raise UserError(
-            f"{entry.spec} has no {NODES}", remedy="pin a release that ships it, or list the package as n8n_community"
+            f"{entry.spec} has no {NODES}",
+            remedy="pin a release that ships it, or list the package as n8n_community",
         )
     nodes = newest(dicts(_json(members, NODES, entry)))
     types = {text(c.get("name")): c for c in dicts(_json(members, CREDENTIALS, entry))}
@@ -71,7 +74,9 @@ def parse(members: Mapping[str, bytes], entry: LockEntry, granularity: Granulari
     if granularity == "operation":
         found = [c for whole in found for c in split_operations(whole)]
     if granularity == "package":
-        return package_candidate(found, entry, text(manifest.get("description")), **shared_facts(manifest, entry))
+        return package_candidate(
+            found, entry, text(manifest.get("description")), **shared_facts(manifest, entry)
+        )
     return in_order(found)
 
 
@@ -111,7 +116,8 @@ def _literals(source: str, code: Mapping[str, bytes]) -> list[str]:
         paths += sorted(
             p
             for p in code
-            if p.startswith(prefix) and (p == f"{prefix}GenericFunctions.js" or "/transport/" in p[len(prefix) - 1 :])
+            if p.startswith(prefix)
+            and (p == f"{prefix}GenericFunctions.js" or "/transport/" in p[len(prefix) - 1 :])
         )
         folder = folder.parent
     for path in paths:

@@ -33,7 +33,11 @@ def _dicts(value: object) -> list[JSON]:
 def parameters_of(node: JSON) -> list[str]:
     """Names of a node's properties, notices left out, each once, sorted."""
     return sorted(
-        {str(p["name"]) for p in _dicts(node.get("properties")) if "name" in p and p.get("type") not in _NOT_INPUT}
+        {
+            str(p["name"])
+            for p in _dicts(node.get("properties"))
+            if "name" in p and p.get("type") not in _NOT_INPUT
+        }
     )
 
 
@@ -58,7 +62,10 @@ def _object(props: list[JSON], depth: int) -> dict[str, Any]:
             properties[name] = entry
         elif "enum" in properties[name] and "enum" in entry:
             known = properties[name]["enum"]
-            properties[name] = {**properties[name], "enum": known + [v for v in entry["enum"] if v not in known]}
+            properties[name] = {
+                **properties[name],
+                "enum": known + [v for v in entry["enum"] if v not in known],
+            }
         if prop.get("required") is True and not prop.get("displayOptions") and name not in required:
             required.append(name)
     schema: dict[str, Any] = {"type": "object", "properties": properties}
@@ -89,6 +96,10 @@ def _property(prop: JSON, depth: int) -> dict[str, Any]:
     if isinstance(default, str | int | float | bool) and default != "":
         entry["default"] = default
     settings = prop.get("typeOptions")
-    if isinstance(settings, dict) and settings.get("multipleValues") and kind not in ("collection", "fixedCollection"):
+    if (
+        isinstance(settings, dict)
+        and settings.get("multipleValues")
+        and kind not in ("collection", "fixedCollection")
+    ):
         return {"type": "array", "items": entry}
     return entry

@@ -26,7 +26,9 @@ REQUIRED = Unknown()
 """Default of a field that has none (``Field(...)``)."""
 
 FIELD_CALLS = frozenset({"Field", "PrivateAttr", "FieldInfo"})
-_TEXT_METHODS = frozenset({"strip", "lstrip", "rstrip", "lower", "upper", "format", "replace", "join", "title"})
+_TEXT_METHODS = frozenset(
+    {"strip", "lstrip", "rstrip", "lower", "upper", "format", "replace", "join", "title"}
+)
 _SPEC = re.compile(r"[a-z,]?|\.\d{1,2}[fge]")
 _DEPTH = 40
 _MAX_TEXT = 1_000_000
@@ -80,7 +82,9 @@ class Evaluator:
             return -inner if isinstance(inner, int | float) else UNKNOWN
         if isinstance(node, ast.IfExp):
             chosen = self._compare(module, node.test, nxt)
-            return UNKNOWN if chosen is None else self.value(module, node.body if chosen else node.orelse, nxt)
+            return (
+                UNKNOWN if chosen is None else self.value(module, node.body if chosen else node.orelse, nxt)
+            )
         if isinstance(node, ast.Name | ast.Attribute):
             return self._name(module, node, nxt)
         return UNKNOWN
@@ -180,9 +184,17 @@ class Evaluator:
 
     def _inline(self, module: PyModule, function: ast.FunctionDef, call: ast.Call, depth: int) -> object:
         """Value of a package function whose body is one ``return``; functions of one module only."""
-        body = [s for s in function.body if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))]
+        body = [
+            s for s in function.body if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))
+        ]
         args = function.args
-        if len(body) != 1 or not isinstance(body[0], ast.Return) or args.vararg or args.kwarg or args.kwonlyargs:
+        if (
+            len(body) != 1
+            or not isinstance(body[0], ast.Return)
+            or args.vararg
+            or args.kwarg
+            or args.kwonlyargs
+        ):
             return UNKNOWN
         if function is not module.functions.get(function.name) or len(call.args) > len(args.args):
             return UNKNOWN

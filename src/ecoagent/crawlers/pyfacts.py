@@ -15,7 +15,7 @@ _URL = re.compile(r"https?://[^\s\"'`<>\\\])}|]+", re.IGNORECASE)
 _NOT_CALLED = re.compile(
     r"docs?\.|/docs?(/|$)|/documentation|github\.com/[\w.-]+/[\w.-]+(/|$)|readthedocs|stackoverflow|"
     r"python\.langchain\.com|example\.(com|org)|localhost|127\.0\.0\.1|schemas?\.|w3\.org|pypi\.org|"
-    r"wikipedia\.org/wiki",
+    r"wikipedia\.org/wiki|^https?://(www\.)?google\.com/?$",
     re.IGNORECASE,
 )
 
@@ -113,7 +113,9 @@ def url_literals(nodes: Iterable[ast.AST], origin: str = "literal") -> list[Endp
         for node in ast.walk(root):
             if isinstance(node, ast.JoinedStr):
                 text = "".join(
-                    str(v.value) if isinstance(v, ast.Constant) else "{" + dotted(getattr(v, "value", None)) + "}"
+                    str(v.value)
+                    if isinstance(v, ast.Constant)
+                    else "{" + dotted(getattr(v, "value", None)) + "}"
                     for v in node.values
                 )
                 skipped |= {id(v) for v in node.values}
@@ -154,7 +156,9 @@ def deprecation(evaluator: Evaluator, cls: PyClass) -> Deprecation:
         if dotted(decorator.func).rpartition(".")[2] != "deprecated":
             continue
         named = {k.arg: evaluator.text(cls.module, k.value) for k in decorator.keywords if k.arg}
-        since = named.get("since") or (evaluator.text(cls.module, decorator.args[0]) if decorator.args else None)
+        since = named.get("since") or (
+            evaluator.text(cls.module, decorator.args[0]) if decorator.args else None
+        )
         reason = named.get("message") or (f"deprecated since {since}" if since else None)
         return Deprecation(
             state=True,

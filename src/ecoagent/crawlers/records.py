@@ -76,7 +76,9 @@ def words(name: str) -> str:
     return fold_space(re.sub(r"[_\-.]+", " ", spaced))
 
 
-def package_candidate(candidates: list[Candidate], entry: LockEntry, summary: str, **facts: Any) -> list[Candidate]:
+def package_candidate(
+    candidates: list[Candidate], entry: LockEntry, summary: str, **facts: Any
+) -> list[Candidate]:
     """One candidate for a whole package (granularity ``package``), from its tools' records.
 
     The description is the package's own summary; without one the candidate is rejected.

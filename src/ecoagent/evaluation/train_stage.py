@@ -147,7 +147,7 @@ class TrainStage(Stage):
         return StageReport(
             outputs=[path, *weights],
             rows={"pairs": record["pairs"], "steps": len(record["losses"])},
-            summary={"validation": record["validation"], "last loss": record["losses"][-1]},
+            summary={"validation (before -> after)": _shown(record["validation"])},
         )
 
     def _validate(self, ctx: RunContext, encoder: SentenceEncoder, data: EvalData) -> dict[str, float | None]:
@@ -167,6 +167,12 @@ class TrainStage(Stage):
         run = rank_dense(encoder, queries, data.tools, VALIDATION_DEPTH)
         found = evaluate_run(run, {query: data.golds[query] for query in queries.ids}, ("MRR",))
         return {"loss": round(loss, DECIMALS), "MRR": round(found.means()["MRR"], DECIMALS)}
+
+
+def _shown(validation: dict[str, Any]) -> dict[str, str]:
+    before, after = validation["untrained"], validation["trained"]
+    shown = {name: f"{before[name]:.3f} -> {after[name]:.3f}" for name in before if after[name] is not None}
+    return {**shown, "queries": f"{validation['queries']}"}
 
 
 def _record(

@@ -7,7 +7,7 @@ log-odds of the raw score (temperature and bias), and isotonic regression. The l
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -26,7 +26,7 @@ EDGE = 1e-4
 """Raw scores are kept this far from 0 and 1 before their log-odds are taken."""
 DECIMALS = 6
 FOLDS = 5
-COSINE_KEEPS = 0.95
+COSINE_KEEPS = 0.9
 """Share of right candidate pairs that the proposed cosine must let through."""
 Floats = npt.NDArray[np.float64]
 
@@ -56,10 +56,8 @@ class Calibration(Record):
     brier: float = Field(description="Cross-validated Brier score of the map chosen.")
     min_cosine: float = Field(description="Proposed cosine.")
     threshold: float = Field(description="Proposed cut-off of the calibrated probability.")
-    precision: float = Field(description="Cross-validated precision of kept pairs at the proposals.")
-    recall: float = Field(
-        description="Share of right candidate pairs kept at the proposals, cross-validated."
-    )
+    precision: float = Field(description="Cross-validated precision of kept pairs at the cut-off.")
+    recall: float = Field(description="Share of right judged pairs kept at the cut-off, cross-validated.")
     curve: list[dict[str, float]] = Field(
         description="Reliability curve: mean probability, share right and pairs per bin, cross-validated."
     )
@@ -180,16 +178,16 @@ def _log_loss(right: npt.NDArray[np.bool_], probability: Floats) -> float:
     return float(-np.mean(np.where(right, np.log(p), np.log(1 - p))))
 
 
-def propose_cosine(pairs: Sequence[LabelledPair], keeps: float = COSINE_KEEPS) -> float:
+def propose_cosine(right_cosines: Iterable[float], keeps: float = COSINE_KEEPS) -> float:
     """Largest cosine, to 0.01, that lets ``keeps`` of the right candidate pairs through.
 
     It only spares the verifier work; judging is the verifier's task.
     """
-    right = sorted(p.cosine for p in pairs if p.right and p.candidate)
-    if not right:
+    ordered = sorted(right_cosines)
+    if not ordered:
         raise UserError("no right pair among the candidates", remedy="give more labelled requests")
-    dropped = math.floor((1 - keeps) * len(right) + 1e-9)
-    return math.floor(right[dropped] * 100 + 1e-9) / 100
+    dropped = math.floor((1 - keeps) * len(ordered) + 1e-9)
+    return math.floor(ordered[dropped] * 100 + 1e-9) / 100
 
 
 def propose_threshold(
@@ -224,14 +222,21 @@ def fit_calibration(
     requests_digest: str,
     auc_by_form: dict[str, float],
     form_pairs: int,
+    min_cosine: float,
     min_precision: float = 0.8,
 ) -> Calibration:
     """Fit on the candidate pairs, so that probabilities are those of the pairs that will be judged.
 
+    Args:
+        pairs: judged pairs; those that are no candidates at ``min_cosine`` are left out.
+        auc_by_form: AUC of each form over ``form_pairs`` common pairs.
+        min_precision: aim of the proposed cut-off.
+
     Raises:
         UserError: the pairs are all right or all wrong.
     """
-    used = sorted((p for p in pairs if p.candidate), key=lambda p: (p.query_id, p.tool_id))
+    judged = (p for p in pairs if p.candidate and p.cosine >= min_cosine)
+    used = sorted(judged, key=lambda p: (p.query_id, p.tool_id))
     right = np.array([p.right for p in used], dtype=bool)
     area = auc(list(right), [p.raw for p in used])
     names = sorted({p.query_id for p in used})
@@ -243,12 +248,9 @@ def fit_calibration(
     chosen: Literal["platt", "isotonic"] = min(methods, key=lambda m: losses[m])
     final = _fit(chosen, np.array([p.raw for p in used]), right)
     probability = held_out[chosen]
-    cosine = propose_cosine(used)
-    near = [i for i, p in enumerate(used) if p.cosine >= cosine]
-    threshold, precision, _ = propose_threshold(
-        [bool(right[i]) for i in near], [float(probability[i]) for i in near], min_precision
+    threshold, precision, recall = propose_threshold(
+        [bool(r) for r in right], [float(p) for p in probability], min_precision
     )
-    hits = sum(1 for i in near if right[i] and probability[i] >= threshold)
     return Calibration(
         model=model,
         form=form,
@@ -270,10 +272,10 @@ def fit_calibration(
         knots_y=list(final.y),
         log_loss=dict(losses),
         brier=round(float(np.mean((probability - right) ** 2)), DECIMALS),
-        min_cosine=cosine,
+        min_cosine=min_cosine,
         threshold=threshold,
         precision=round(precision, 4),
-        recall=round(hits / int(right.sum()), 4),
+        recall=round(recall, 4),
         curve=_curve(right, probability),
     )
 

@@ -1,7 +1,8 @@
 """Measures a verifier on the calibration fold: the form of the question, the map, both thresholds.
 
-The pairs are each request's nearest tools, whatever their cosine, and a few noted tools beyond them. All
-forms are asked about one sample of requests; the form with the best AUC is then asked about the rest.
+The cosine comes first and costs no verdict: it is read off the right pairs among each request's nearest
+tools. All forms are then asked about the pairs of one sample of requests, and a noted tool beyond the nearest
+for each; the form with the best AUC is asked about the candidate pairs of the rest.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ecoagent.labeling.calibrate import Calibration, LabelledPair, auc, fit_calibration
+from ecoagent.labeling.calibrate import Calibration, LabelledPair, auc, fit_calibration, propose_cosine
 from ecoagent.labeling.candidates import find_candidates
 from ecoagent.labeling.prepare import duplicate_members, noted_tools, seeded_order, unique_requests
 from ecoagent.labeling.requests import load_requests
@@ -24,7 +25,7 @@ from ecoagent.settings import Settings, UserError
 
 NOTED_BEYOND = 1
 """Noted tools beyond the nearest, per request: right pairs that the encoder alone would not show."""
-FORM_REQUESTS = 30
+FORM_REQUESTS = 20
 """Requests that every form is asked about."""
 
 
@@ -39,9 +40,15 @@ class _Pairs:
     fold_digest: str
     name: str
 
-    def of(self, queries: Sequence[str]) -> list[tuple[str, str]]:
+    def candidates(self, queries: Sequence[str], min_cosine: float) -> list[tuple[str, str]]:
+        """Candidate pairs of some queries at a cosine."""
         wanted = set(queries)
-        return [p for p in (*self.cosine, *self.beyond) if p[0] in wanted]
+        return [p for p, cosine in self.cosine.items() if p[0] in wanted and cosine >= min_cosine]
+
+    def noted_beyond(self, queries: Sequence[str]) -> list[tuple[str, str]]:
+        """Noted tools of some queries that are not among the nearest."""
+        wanted = set(queries)
+        return [p for p in self.beyond if p[0] in wanted]
 
 
 def calibrate_verifier(
@@ -70,12 +77,13 @@ def calibrate_verifier(
     cards = {t.id: ToolCard.of(t) for t in tools}
     engine = open_engine(settings, progress)
     order = seeded_order(sorted(pairs.texts), settings.seed, "calibrate")
-    sample, whole = order[:form_requests], order[:most_requests]
+    cosine = propose_cosine(c for (q, t), c in pairs.cosine.items() if t in pairs.right[q])
+    common = pairs.candidates(order[:form_requests], cosine) + pairs.noted_beyond(order[:form_requests])
 
-    def ask(form: Form, queries: Sequence[str]) -> list[LabelledPair]:
+    def ask(form: Form, wanted: Sequence[tuple[str, str]]) -> list[LabelledPair]:
         judged = verify_pairs(
             engine,
-            pairs.of(queries),
+            wanted,
             pairs.texts,
             cards,
             form,
@@ -97,18 +105,19 @@ def calibrate_verifier(
 
     areas: dict[Form, float] = {}
     for form in forms:
-        answered = ask(form, sample)
+        answered = ask(form, common)
         areas[form] = auc([p.right for p in answered], [p.raw for p in answered])
     best = max(areas, key=lambda f: (areas[f], f))
     return fit_calibration(
-        ask(best, whole),
+        ask(best, pairs.candidates(order[:most_requests], cosine)),
         model=settings.llm.model,
         form=best,
         encoder=settings.labeling.encoder,
         requests=pairs.name,
         requests_digest=pairs.fold_digest,
-        auc_by_form=dict(areas),
-        form_pairs=len(pairs.of(sample)),
+        auc_by_form={str(f): a for f, a in areas.items()},
+        form_pairs=len(common),
+        min_cosine=cosine,
         min_precision=min_precision,
     )
 

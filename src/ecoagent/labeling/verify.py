@@ -26,7 +26,7 @@ from ecoagent.schema import NormalizedTool, ResponseRow, fold_space
 Form = Literal["score", "yes_no", "grade"]
 FORMS: tuple[Form, ...] = get_args(Form)
 
-MAX_DESCRIPTION_WORDS = 80
+MAX_DESCRIPTION_WORDS = 60
 """Longer descriptions are cut for the prompt: what a tool does stands at their beginning."""
 MAX_OPERATIONS = 20
 TOP_LOGPROBS = 20

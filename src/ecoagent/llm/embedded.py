@@ -28,7 +28,7 @@ class EmbeddedEngine:
         concurrency: sequences decoded together; each has ``context`` tokens of its own.
         context: context length per sequence, tokens.
         threads: CPU threads; none = all cores this process may use.
-        timeout_s: limit of one request, seconds.
+        timeout_s: limit of one request that has the machine to itself, seconds.
         retries: further tries of a failed request.
 
     Raises:
@@ -52,7 +52,8 @@ class EmbeddedEngine:
             str(self._server.listening_address),
             model,
             concurrency=concurrency,
-            timeout_s=timeout_s,
+            # The requests in flight share this machine's cores, so each may take so many times longer.
+            timeout_s=timeout_s * concurrency,
             retries=retries,
             extra={"cache_prompt": True},
             use_proxies=False,
@@ -93,6 +94,9 @@ def _start(path: Path, model: str, concurrency: int, context: int, threads: int)
     params.cache_prompt = True
     params.cache_ram_mib = PROMPT_CACHE_MIB
     params.verbosity = 0
+    # Nothing but the chat endpoint: no page, no view of the prompts in work.
+    params.ui = False
+    params.endpoint_slots = False
     params.hostnames = ["127.0.0.1"]
     try:
         return xllamacpp.Server(params)

@@ -156,6 +156,8 @@ class StoredEngine:
     def _open(self) -> Engine:
         with self._lock:
             if self._engine is None:
+                if self.progress is not None:
+                    self.progress.say(f"opening {self.model}")
                 self._engine = self._opener()
             return self._engine
 

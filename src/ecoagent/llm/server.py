@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from concurrent.futures import Future, as_completed
 from typing import Any
 
 import requests
@@ -26,6 +26,7 @@ from ecoagent.llm.protocol import (
     error_response,
     request_hash,
 )
+from ecoagent.llm.workers import Workers
 from ecoagent.settings import UserError
 
 MAX_RETRY_AFTER_S = 120.0
@@ -86,7 +87,7 @@ class ServerEngine:
         self._use_proxies = use_proxies
         self._local = threading.local()
         self._reached = False
-        self._pool = ThreadPoolExecutor(concurrency, thread_name_prefix="llm")
+        self._pool = Workers(self._answer, concurrency)
 
     def generate(
         self, requests: Sequence[GenerationRequest], on_response: OnResponse | None = None
@@ -97,7 +98,7 @@ class ServerEngine:
             UserError: nobody listens, the key is refused, or the model or path is unknown.
         """
         pending: dict[Future[GenerationResponse], int] = {
-            self._pool.submit(self._answer, request): place for place, request in enumerate(requests)
+            self._pool.submit(request): place for place, request in enumerate(requests)
         }
         results: dict[int, GenerationResponse] = {}
         try:
@@ -114,7 +115,7 @@ class ServerEngine:
 
     def close(self) -> None:
         """Stop the threads; requests in flight are not waited for."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._pool.close()
 
     def _answer(self, request: GenerationRequest) -> GenerationResponse:
         retrying = Retrying(

@@ -139,13 +139,21 @@ class ResponseStore:
 
     def _write(self, rows: Sequence[tuple[Any, ...]]) -> None:
         with self._lock:
-            self._db.execute("BEGIN IMMEDIATE")
             try:
+                self._db.execute("BEGIN IMMEDIATE")
                 self._db.executemany(_PUT, rows)
-            except sqlite3.Error:
-                self._db.execute("ROLLBACK")
-                raise
-            self._db.execute("COMMIT")
+                self._db.execute("COMMIT")
+            except sqlite3.OperationalError as error:
+                raise self._trouble(error) from error
+            finally:
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+
+    def _trouble(self, error: sqlite3.Error) -> UserError:
+        return UserError(
+            f"store of responses {self.path}: {error}",
+            remedy="see that the disk has room and nothing else holds the file, or set llm.store to another",
+        )
 
 
 def _response(row: Mapping[str, Any]) -> GenerationResponse:

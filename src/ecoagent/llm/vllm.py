@@ -35,7 +35,7 @@ def load_vllm() -> ModuleType:
     except (ImportError, OSError, RuntimeError) as error:
         raise UserError(
             f"llm.engine = vllm, but vllm cannot be imported ({error})",
-            remedy="pip install 'ecoagent[vllm]' where there is a GPU, or set llm.engine to embedded or server",
+            remedy="pip install 'ecoagent[vllm]' where there is a GPU, or set llm.engine to embedded",
         ) from error
 
 

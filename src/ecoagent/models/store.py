@@ -144,7 +144,8 @@ class ModelStore:
         tried += [f"{way}: {why}" for way, why in self._closed_ways(source)]
         raise UserError(
             f"the weights of {source.name} could not be had; tried " + "; ".join(tried),
-            remedy=f'mend one of these, or give your own copy: --set \'models.local={{"{source.name}" = "PATH"}}\'',
+            remedy="mend one of these, or give your own copy: --set "
+            f'\'models.local={{"{source.name}" = "PATH"}}\'',
         )
 
     def _ways(self, source: ModelSource) -> list[tuple[str, Callable[[Progress | None], Path]]]:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from ecoagent.audit import RunTables
+from ecoagent.labeling.requests import load_requests
 from ecoagent.publish.card import SOURCE_NAMES
 from ecoagent.publish.licences import is_open, spdx
 from ecoagent.runs import sha256_text
-from ecoagent.schema import SOURCES
+from ecoagent.schema import SOURCES, query_id
+from ecoagent.settings import UserError
 
 SAMPLE_QUERIES = 12
 SAMPLE_REJECTS = 8
@@ -103,7 +106,9 @@ def _tool_names(tools: pl.DataFrame) -> dict[str, str]:
     }
 
 
-def query_samples(tables: RunTables, prefix: str, kind: str, count: int = SAMPLE_QUERIES) -> list[QuerySample]:
+def query_samples(
+    tables: RunTables, prefix: str, kind: str, count: int = SAMPLE_QUERIES
+) -> list[QuerySample]:
     """Queries drawn by hash, spread over the values of the column ``kind``."""
     queries = _by_hash(tables[f"{prefix}_queries"], "query_id").with_columns(
         _turn=pl.int_range(pl.len()).over(kind)
@@ -113,7 +118,9 @@ def query_samples(tables: RunTables, prefix: str, kind: str, count: int = SAMPLE
     for query, tool in tables[f"{prefix}_qrels"].select("query_id", "tool_id").iter_rows():
         golds.setdefault(query, []).append(names.get(tool, tool))
     return [
-        QuerySample(row["text"], row["split"], row[kind] or "-", tuple(sorted(golds.get(row["query_id"], []))))
+        QuerySample(
+            row["text"], row["split"], row[kind] or "-", tuple(sorted(golds.get(row["query_id"], [])))
+        )
         for row in queries.sort("_turn", maintain_order=True).head(count).iter_rows(named=True)
     ]
 
@@ -124,11 +131,15 @@ def reject_samples(rejects: pl.DataFrame, count: int = SAMPLE_REJECTS) -> list[d
     return spread.sort("_turn", maintain_order=True).head(count).select("reason", "detail", "id").to_dicts()
 
 
-def verdict_samples(tables: RunTables, texts: dict[str, str], count: int = SAMPLE_VERDICTS) -> list[VerdictSample]:
+def verdict_samples(
+    tables: RunTables, texts: dict[str, str], count: int = SAMPLE_VERDICTS
+) -> list[VerdictSample]:
     """Judged pairs drawn by hash, kept and not kept in turn; only those the verifier saw, if any."""
     verdicts = tables["verdicts"]
     seen = verdicts.filter(pl.col("stage") == "verifier")
-    chosen = _by_hash((seen if seen.height else verdicts).with_columns(_k=pl.col("query_id") + pl.col("tool_id")), "_k")
+    chosen = _by_hash(
+        (seen if seen.height else verdicts).with_columns(_k=pl.col("query_id") + pl.col("tool_id")), "_k"
+    )
     turns = chosen.with_columns(_turn=pl.int_range(pl.len()).over("kept")).sort("_turn", maintain_order=True)
     names = _tool_names(tables["tools"])
     return [
@@ -145,10 +156,15 @@ def verdict_samples(tables: RunTables, texts: dict[str, str], count: int = SAMPL
     ]
 
 
-def real_texts(tables: RunTables) -> dict[str, str]:
-    """Text of each Real query; of a rejected one, what its row says."""
-    texts = dict(tables["real_rejects"].select("id", "detail").iter_rows())
-    return {**texts, **dict(tables["real_queries"].select("query_id", "text").iter_rows())}
+def real_texts(tables: RunTables, requests: Path | None) -> dict[str, str]:
+    """Text of each Real query; those of queries that were not accepted are read from the request file."""
+    texts = dict(tables["real_queries"].select("query_id", "text").iter_rows())
+    try:
+        asked = load_requests(requests).requests
+    except UserError:
+        # The file may have gone since the queries were labelled; ids are shown instead.
+        return texts
+    return {query_id("real", r.text): r.text for r in asked} | texts
 
 
 def cross_table(frame: pl.DataFrame, row: str, column: str, order: Iterable[str]) -> dict[str, Any]:
@@ -158,20 +174,38 @@ def cross_table(frame: pl.DataFrame, row: str, column: str, order: Iterable[str]
     names = sorted({k[0] for k in counts})
     return {
         "columns": columns,
-        "rows": [(n, [counts.get((n, c), 0) for c in columns], sum(counts.get((n, c), 0) for c in columns)) for n in names],
+        "rows": [
+            (n, [counts.get((n, c), 0) for c in columns], sum(counts.get((n, c), 0) for c in columns))
+            for n in names
+        ],
         "sums": [sum(counts.get((n, c), 0) for n in names) for c in columns],
         "all": frame.height,
     }
 
 
-def funnel(tables: RunTables) -> list[tuple[str, int]]:
-    """How many queries and pairs passed each stage of labelling."""
+YIELD_WORDS = {
+    "requests_read": "Requests read",
+    "queries_taken": "Distinct queries taken",
+    "queries_with_candidates": "Queries with a candidate near enough",
+    "candidate_pairs": "Candidate pairs",
+    "queries_verified": "Queries the verifier saw",
+    "pairs_verified": "Pairs the verifier judged",
+    "pairs_unreadable": "Verdicts that could not be read",
+    "pairs_failed": "Verdicts that failed",
+    "pairs_kept": "Pairs kept",
+    "queries_kept": "Queries accepted",
+}
+"""Steps of the labelling chain, as ``label_stats.json`` counts them."""
+
+
+def funnel(tables: RunTables, stats: Mapping[str, Any]) -> list[tuple[str, int]]:
+    """How many queries and pairs passed each step of labelling; from the tables where nothing was counted."""
+    counted = stats.get("yield", {})
+    if counted:
+        return [(words, counted[key]) for key, words in YIELD_WORDS.items() if key in counted]
     verdicts = tables["verdicts"]
-    verified = verdicts.filter(pl.col("stage") == "verifier")
     return [
-        ("Queries with a candidate that was judged", verdicts["query_id"].n_unique()),
-        ("Pairs the encoder proposed", verdicts.height),
-        ("Pairs the verifier saw", verified.height),
+        ("Pairs the verifier judged", verdicts.filter(pl.col("stage") == "verifier").height),
         ("Pairs kept", int(verdicts["kept"].sum())),
         ("Queries accepted", tables["real_queries"].height),
     ]
@@ -180,4 +214,7 @@ def funnel(tables: RunTables) -> list[tuple[str, int]]:
 def licence_rows(tools: pl.DataFrame) -> list[tuple[str, int, bool]]:
     """(licence, tools, openly licensed) of the run's tools."""
     counts = Counter(spdx(t) for t in tools["licence"].to_list())
-    return [(name or "unknown", n, is_open(name)) for name, n in sorted(counts.items(), key=lambda kv: (-kv[1], kv[0] or ""))]
+    return [
+        (name or "unknown", n, is_open(name))
+        for name, n in sorted(counts.items(), key=lambda kv: (-kv[1], kv[0] or ""))
+    ]

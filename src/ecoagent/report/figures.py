@@ -66,7 +66,12 @@ def reliability_figure(scores: Mapping[str, Sequence[float]], threshold: float) 
     """
     plt = _pyplot()
     figure, axes = plt.subplots(
-        len(scores), 1, figsize=(7.2, 0.5 + 1.05 * len(scores)), sharex=True, squeeze=False, layout="constrained"
+        len(scores),
+        1,
+        figsize=(7.2, 0.5 + 1.05 * len(scores)),
+        sharex=True,
+        squeeze=False,
+        layout="constrained",
     )
     bins = [i / 40 for i in range(41)]
     low = min((min(v) for v in scores.values() if len(v)), default=0.0)
@@ -146,9 +151,14 @@ def dynamic_figure(series: Sequence[Series], onset: int) -> bytes:
             axis.set_ylim(bottom=0)
         axes[0, column].set_title(f"{100 * rate:g}% of the gold tools fail", loc="left", fontsize=9)
         axes[0, column].annotate(
-            "outage", (onset, 1), xycoords=("data", "axes fraction"), xytext=(4, -9), textcoords="offset points",
-            fontsize=8, color=MUTED,
-        )  # fmt: skip
+            "outage",
+            (onset, 1),
+            xycoords=("data", "axes fraction"),
+            xytext=(4, -9),
+            textcoords="offset points",
+            fontsize=8,
+            color=MUTED,
+        )
         axes[1, column].set_xlabel("step")
     axes[0, 0].set_ylabel("success, % of steps")
     axes[1, 0].set_ylabel("call to a tool that is down, %")

@@ -6,7 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-SHOWN_METRICS: tuple[str, ...] = ("MRR", "Recall@1", "Recall@5", "Hit@1", "Hit@5", "nDCG@1", "nDCG@5", "nDCG@10")
+SHOWN_METRICS: tuple[str, ...] = (
+    "MRR",
+    "Recall@1",
+    "Recall@5",
+    "Hit@1",
+    "Hit@5",
+    "nDCG@1",
+    "nDCG@5",
+    "nDCG@10",
+)
 """Columns of Table 1, where the file has them."""
 
 
@@ -62,7 +71,9 @@ class DynamicRow:
         if self.adaptation is None:
             return "Failed"
         text = f"{self.adaptation:,.0f}"
-        return text + (f" ({self.adaptation_failed} of {self.seeds} failed)" if self.adaptation_failed else "")
+        return text + (
+            f" ({self.adaptation_failed} of {self.seeds} failed)" if self.adaptation_failed else ""
+        )
 
 
 @dataclass(frozen=True)

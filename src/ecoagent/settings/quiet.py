@@ -23,7 +23,7 @@ def quiet_environment(prefect_home: Path | None = None) -> None:
         "PREFECT_CLIENT_SERVER_VERSION_CHECK_ENABLED": "false",
         "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120",
         "PREFECT_LOGGING_TO_API_ENABLED": "false",
-        "PREFECT_LOGGING_LEVEL": "WARNING",
+        "PREFECT_LOGGING_LEVEL": "CRITICAL",
         "PREFECT_CLI_PROMPT": "false",
         "GX_ANALYTICS_ENABLED": "false",
         "HF_HUB_DISABLE_TELEMETRY": "1",

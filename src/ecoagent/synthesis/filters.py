@@ -90,7 +90,7 @@ def leaks_name(text: str, names: Sequence[str]) -> bool:
 
     Names of one short common word ("Search", "Mail") are no leak: people say them anyway.
     """
-    query = words(text)
+    query = words(text.replace("_", " "))
     for name in names:
         parts = words(name.replace("_", " "))
         if not parts:

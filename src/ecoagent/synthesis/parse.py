@@ -22,7 +22,7 @@ _LABEL = re.compile(
 _HEADING = re.compile(r"^\s*#{1,6}\s+\S")
 _BOLD_ONLY = re.compile(r"^\s*(\*\*|__)(?P<inner>[^*]+)\1\s*:?\s*$")
 _PREAMBLE = re.compile(
-    r"^(?:sure|certainly|of course|absolutely|okay|ok|here (?:are|is)|here['’]s|below (?:are|is)"
+    r"^(?:sure|certainly|of course|absolutely|okay|ok|here (?:are|is|it is)|here['’]s|below (?:are|is)"
     r"|the following)\b",
     re.IGNORECASE,
 )

@@ -11,7 +11,8 @@
         if (key === Symbol.iterator) return function () { return [][Symbol.iterator](); };
         if (key === 'prototype') return target.prototype;
         if (key === 'toJSON') return function () { return undefined; };
-        if (key === 'then' || typeof key === 'symbol') return undefined;
+        if (typeof key === 'symbol') return undefined;
+        if (key === 'then') return function () { return self; };
         if (key === '__esModule') return true;
         return self;
       },

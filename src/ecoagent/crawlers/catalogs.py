@@ -1,0 +1,45 @@
+"""One registered parser a source."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ecoagent.crawlers import crewai, langchain, llamaindex, n8n_community, n8n_official
+from ecoagent.crawlers.archives import MIB, Limits, read_members
+from ecoagent.crawlers.lock import LockEntry
+from ecoagent.schema import Candidate
+from ecoagent.schema.tools import Granularity, Source
+
+Parse = Callable[[Mapping[str, bytes], LockEntry, Granularity], list[Candidate]]
+
+
+@dataclass(frozen=True)
+class CatalogParser:
+    """Which members a source's parser reads, and how it turns them into candidates."""
+
+    wanted: Callable[[str], bool]
+    parse: Parse
+
+
+PARSERS: dict[Source, CatalogParser] = {
+    "langchain": CatalogParser(langchain.wanted, langchain.parse),
+    "crewai": CatalogParser(crewai.wanted, crewai.parse),
+    "llamaindex": CatalogParser(llamaindex.wanted, llamaindex.parse),
+    "n8n_official": CatalogParser(n8n_official.wanted, n8n_official.parse),
+    "n8n_community": CatalogParser(n8n_community.wanted, n8n_community.parse),
+}
+
+
+def parse_artifact(
+    path: Path, entry: LockEntry, granularity: Granularity = "tool", *, max_member_mb: int = 64
+) -> list[Candidate]:
+    """Every candidate of a verified artifact, kept and rejected, sorted by id.
+
+    Raises:
+        UserError: the archive is unsafe, broken or over a limit, or is not what its entry says.
+    """
+    parser = PARSERS[entry.source]
+    members = read_members(path, parser.wanted, Limits(member_bytes=max_member_mb * MIB))
+    return parser.parse(members, entry, granularity)

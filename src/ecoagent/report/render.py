@@ -1,0 +1,229 @@
+"""The report as one self-contained HTML page."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from itertools import groupby
+from typing import Any
+
+import jinja2
+
+from ecoagent import __version__
+from ecoagent.audit import RunTables
+from ecoagent.publish import CONFIGS, deviations, model_roles
+from ecoagent.publish.card import artifacts, ran_models
+from ecoagent.publish.layout import SPLITS
+from ecoagent.report import facts, figures
+from ecoagent.report.results import SHOWN_METRICS, OfflineRow, read_dynamic, read_offline
+from ecoagent.settings import Settings
+
+SPLIT_ORDER = ("train", "val", "test", "cold")
+
+
+@dataclass(frozen=True)
+class RunFiles:
+    """What a report is made from."""
+
+    tables: RunTables
+    offline: Mapping[str, Any]
+    dynamic: Mapping[str, Any]
+    training: Mapping[str, Any]
+    label_stats: Mapping[str, Any]
+    audit: Mapping[str, Any]
+    published: Mapping[str, Any]
+    """Rows by ``config/split``, ``left_out`` by reason."""
+    manifest: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A picture with the text that stands for it."""
+
+    file: str
+    png: bytes
+    alt: str
+    caption: str
+
+    @property
+    def data_uri(self) -> str:
+        """The picture inside the page."""
+        return "data:image/png;base64," + base64.b64encode(self.png).decode("ascii")
+
+
+@dataclass(frozen=True)
+class Report:
+    """The page and its pictures by name."""
+
+    html: str
+    figures: dict[str, Figure]
+
+
+@cache
+def _template() -> jinja2.Template:
+    env = jinja2.Environment(
+        undefined=jinja2.StrictUndefined, autoescape=True, trim_blocks=True, lstrip_blocks=True
+    )
+    env.filters |= {"pct": _percent, "num": _number, "whole": _integer, "seconds": _seconds, "cut": _cut}
+    folder = resources.files("ecoagent.report").joinpath("templates")
+    env.globals["style"] = folder.joinpath("style.css").read_text("utf-8")
+    return env.from_string(folder.joinpath("report.html.jinja").read_text("utf-8"))
+
+
+def _percent(value: float | None) -> str:
+    return "–" if value is None else f"{100 * value:.1f}%"
+
+
+def _number(value: float | None, digits: int = 3) -> str:
+    return "–" if value is None else f"{value:.{digits}f}"
+
+
+def _integer(value: float | None) -> str:
+    return "–" if value is None else f"{value:,.0f}"
+
+
+def _seconds(value: float | None) -> str:
+    if value is None:
+        return "–"
+    return f"{value:.1f} s" if value < 90 else f"{value / 60:.1f} min"
+
+
+def _cut(text: object, length: int = 160) -> str:
+    shown = " ".join(str(text).split())
+    return shown if len(shown) <= length else shown[: length - 1] + "…"
+
+
+def _figures(files: RunFiles, settings: Settings) -> dict[str, Figure]:
+    found: dict[str, Figure] = {}
+    threshold = settings.reliability.threshold
+    scores = facts.scores_by_source(files.tables["tools"])
+    if scores:
+        found["reliability"] = Figure(
+            "r_static.png",
+            figures.reliability_figure(scores, threshold),
+            f"Histograms of r_static for {', '.join(scores)}, with the threshold {threshold:g}.",
+            "Metadata reliability r_static (Eq. 5) by source.",
+        )
+    rows, _ = read_offline(files.offline)
+    if rows:
+        found["mrr"] = Figure(
+            "mrr.png",
+            figures.mrr_figure(rows),
+            "Bars: MRR of each ranker on each split; the values are those of Table 1.",
+            "MRR by ranker and split; lines are 95% intervals where computed.",
+        )
+    dynamic_rows, series, _ = read_dynamic(files.dynamic)
+    if series:
+        onset = next((s.onset for s in series if s.onset is not None), settings.evaluate.onset)
+        policies = ", ".join(dict.fromkeys(r.label for r in dynamic_rows))
+        found["dynamic"] = Figure(
+            "dynamic.png",
+            figures.dynamic_figure(series, onset),
+            f"Lines over {settings.evaluate.steps:,} steps: success rate and fault rate of {policies};"
+            f" the outage begins after step {onset:,}.",
+            "Success rate (above) and share of steps that call a tool that is down (below) over time;"
+            " means over seeds.",
+        )
+    losses = files.training.get("losses", [])
+    if losses:
+        found["loss"] = Figure(
+            "loss.png",
+            figures.loss_figure(losses),
+            f"Training loss over {len(losses)} steps, from {losses[0]:.3f} to {losses[-1]:.3f}.",
+            "InfoNCE loss (Eq. 3) of the dual encoder.",
+        )
+    return found
+
+
+def _offline_groups(rows: list[OfflineRow]) -> list[dict[str, Any]]:
+    groups = []
+    for (set_name, split), members in groupby(rows, key=lambda r: (r.set_name, r.split)):
+        own = list(members)
+        best = {m: max((r.metrics[m] for r in own if m in r.metrics), default=None) for m in SHOWN_METRICS}
+        groups.append({"set": set_name, "split": split, "rows": own, "best": best})
+    return groups
+
+
+def _published(rows: Mapping[str, int]) -> dict[str, Any]:
+    """Rows of each config (down) and split (across); None where a config has no such split."""
+    configs = [c.name for c in CONFIGS if any(k.startswith(f"{c.name}/") for k in rows)]
+    splits = [s for s in SPLITS if any(k.endswith(f"/{s}") for k in rows)]
+    return {"columns": splits, "rows": [(c, [rows.get(f"{c}/{s}") for s in splits]) for c in configs]}
+
+
+def _stages(manifest: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Stages as the manifest has them, in the order of the pipeline."""
+    order = ("crawl", "normalize", "score", "synthesize", "label", "train", "evaluate", "audit", "publish")
+    stages = manifest.get("stages", {})
+    return [
+        {
+            "name": name,
+            "seconds": stages[name].get("seconds"),
+            "rows": sum(v for v in stages[name].get("rows", {}).values() if isinstance(v, int)),
+            "rejects": sum(v for v in stages[name].get("rejects", {}).values() if isinstance(v, int)),
+            "tokens": stages[name].get("tokens", {}),
+            "shards": stages[name].get("shards", {}),
+        }
+        for name in order
+        if name in stages
+    ]
+
+
+def render_report(files: RunFiles, settings: Settings) -> Report:
+    """Render the page; equal inputs give equal text."""
+    tables = files.tables
+    pictures = _figures(files, settings)
+    offline, offline_notes = read_offline(files.offline)
+    dynamic, _, dynamic_notes = read_dynamic(files.dynamic)
+    tools, syn, real = tables["tools"], tables["syn_queries"], tables["real_queries"]
+    sources = facts.source_rows(tables)
+    html = _template().render(
+        version=__version__,
+        settings=settings,
+        manifest=files.manifest,
+        stages=_stages(files.manifest),
+        figures=pictures,
+        sources=sources,
+        reliable=int(tools["reliable"].sum()),
+        counts={
+            "candidates": sum(s.candidates for s in sources),
+            "tools": tools.height,
+            "syn": syn.height,
+            "syn_rejects": tables["syn_rejects"].height,
+            "real": real.height,
+            "real_rejects": tables["real_rejects"].height,
+            "pairs": tables["syn_pairs"].height,
+            "syn_tools": syn["source_tool_id"].drop_nulls().n_unique(),
+            "duplicate_groups": tools.filter(tools["duplicate_group"].is_duplicated())[
+                "duplicate_group"
+            ].n_unique(),
+        },
+        syn_reasons=facts.reasons(tables["syn_rejects"]["reason"].to_list()),
+        syn_table=facts.cross_table(syn, "intent", "split", SPLIT_ORDER),
+        syn_samples=facts.query_samples(tables, "syn", "intent"),
+        syn_rejects=facts.reject_samples(tables["syn_rejects"]),
+        real_reasons=facts.reasons(tables["real_rejects"]["reason"].to_list()),
+        verdict_reasons=facts.reasons(tables["verdicts"]["reason"].drop_nulls().to_list()),
+        real_table=facts.cross_table(real, "query_type", "split", SPLIT_ORDER),
+        funnel=facts.funnel(tables, files.label_stats),
+        label_stats=files.label_stats,
+        verdicts=facts.verdict_samples(tables, facts.real_texts(tables, settings.labeling.queries)),
+        metrics=[m for m in SHOWN_METRICS if any(m in r.metrics for r in offline)],
+        offline=_offline_groups(offline),
+        offline_notes=offline_notes,
+        dynamic=dynamic,
+        dynamic_notes=dynamic_notes,
+        training=files.training,
+        deviations=deviations(settings),
+        roles=model_roles(settings),
+        llms=ran_models(tables),
+        audit=files.audit,
+        licences=facts.licence_rows(tools),
+        published=files.published,
+        published_table=_published(files.published.get("rows", {})),
+        artifacts=artifacts(tools),
+    )
+    return Report(html, pictures)

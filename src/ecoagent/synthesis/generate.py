@@ -1,0 +1,194 @@
+"""Ask, parse, filter, ask again: the queries of a shard's tools."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ecoagent.llm import Engine, GenerationRequest, GenerationResponse, to_response_row
+from ecoagent.schema import ResponseRow, normalize_query, tokens
+from ecoagent.settings import SynthesisSettings
+from ecoagent.synthesis.dedup import deduplicate
+from ecoagent.synthesis.filters import Query, Rejected, flagged, limit_name_leak, reason_to_reject
+from ecoagent.synthesis.parse import parse_response
+from ecoagent.synthesis.plan import Ask, ToolFacts, first_asks, request_of, retry_asks
+
+OnResponse = Callable[[GenerationResponse], None]
+
+
+@dataclass(frozen=True)
+class ToolSource:
+    """What generation needs of a tool: its facts, its whole description, the names it goes by."""
+
+    facts: ToolFacts
+    description: str
+    names: tuple[str, ...]
+
+
+@dataclass
+class Coverage:
+    """How far a tool got.
+
+    Attributes:
+        tool_id: the tool.
+        asked: lines asked for.
+        accepted: lines that passed the filters.
+        attempts: rounds used.
+        short: whether it stayed under the wanted number.
+        failed: requests that got no answer.
+    """
+
+    tool_id: str
+    asked: int = 0
+    accepted: int = 0
+    attempts: int = 0
+    short: bool = True
+    failed: int = 0
+
+
+@dataclass
+class Generated:
+    """What came of a shard: accepted lines, rejects, responses and coverage, all in a fixed order."""
+
+    queries: list[Query] = field(default_factory=list)
+    rejects: list[Rejected] = field(default_factory=list)
+    responses: list[ResponseRow] = field(default_factory=list)
+    coverage: list[Coverage] = field(default_factory=list)
+    stats: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass
+class _Tool:
+    """Lines collected for one tool so far."""
+
+    coverage: Coverage
+    found: list[Query] = field(default_factory=list)
+    kept: list[Query] = field(default_factory=list)
+    rejects: list[Rejected] = field(default_factory=list)
+
+
+def generate(
+    tools: Mapping[str, ToolSource],
+    engine: Engine,
+    settings: SynthesisSettings,
+    *,
+    seed: int,
+    on_response: OnResponse | None = None,
+) -> Generated:
+    """Queries for every tool: a first round of all intents, then rounds for those that are short.
+
+    A request that fails is a reject with its status; nothing is raised for it.
+
+    Args:
+        tools: what is known of each tool, by id.
+        engine: answers requests in order.
+        settings: numbers, filters and sampling.
+        seed: the run's seed; each request's own seed depends on tool, intent and round.
+        on_response: sees each response as it arrives.
+    """
+    state = {tool_id: _Tool(Coverage(tool_id)) for tool_id in sorted(tools)}
+    rows: dict[str, ResponseRow] = {}
+    counts: Counter[str] = Counter()
+    asks = first_asks(list(state), settings)
+    for attempt in range(settings.max_attempts):
+        if attempt:
+            asks = [
+                ask
+                for tool_id, tool in state.items()
+                if len(tool.kept) < settings.min_queries_per_tool
+                for ask in retry_asks(tool_id, Counter(q.intent for q in tool.kept), attempt, settings)
+            ]
+        if not asks:
+            break
+        requests = [request_of(a, tools[a.tool_id].facts, settings, seed=seed) for a in asks]
+        answers = engine.generate(requests, on_response)
+        for ask, request, answer in zip(asks, requests, answers, strict=True):
+            rows[answer.request_hash] = to_response_row(request, answer)
+            _count(counts, answer)
+            _collect(state[ask.tool_id], ask, request, answer, tools[ask.tool_id], settings)
+        for tool_id in dict.fromkeys(a.tool_id for a in asks):
+            state[tool_id].coverage.attempts = attempt + 1
+            state[tool_id].kept, _ = _select(state[tool_id].found, settings)
+    result = Generated(responses=[rows[h] for h in sorted(rows)], stats=dict(sorted(counts.items())))
+    for tool in state.values():
+        tool.kept, surplus = _select(tool.found, settings)
+        tool.coverage.accepted = len(tool.kept)
+        tool.coverage.short = len(tool.kept) < settings.min_queries_per_tool
+        result.queries += tool.kept
+        result.rejects += tool.rejects + surplus
+        result.coverage.append(tool.coverage)
+    return result
+
+
+def _count(counts: Counter[str], answer: GenerationResponse) -> None:
+    counts["requests"] += 1
+    counts["replayed" if answer.replayed else "live"] += 1
+    counts["failed"] += not answer.ok
+    counts["tokens_in"] += answer.tokens_in
+    counts["tokens_out"] += answer.tokens_out
+    if not answer.replayed:
+        counts["live_tokens_in"] += answer.tokens_in
+        counts["live_tokens_out"] += answer.tokens_out
+
+
+def _collect(
+    tool: _Tool,
+    ask: Ask,
+    request: GenerationRequest,
+    answer: GenerationResponse,
+    source: ToolSource,
+    settings: SynthesisSettings,
+) -> None:
+    """Sort the lines of one response into found and rejected."""
+    tool.coverage.asked += ask.count
+    if not answer.ok:
+        tool.coverage.failed += 1
+        tool.rejects.append(Rejected(request.id, "generate", answer.status, answer.finish_reason))
+        return
+    lines = parse_response(answer.text, finish_reason=answer.finish_reason)
+    if not lines:
+        tool.rejects.append(Rejected(request.id, "generate", "empty_response", answer.finish_reason))
+    for line in lines:
+        where = f"{request.id}.{line.number}"
+        if line.reason:
+            tool.rejects.append(Rejected(where, "parse", line.reason, line.raw))
+            continue
+        reason = reason_to_reject(line.text, source.description, settings)
+        if reason:
+            tool.rejects.append(Rejected(where, "filter", reason, line.text))
+            continue
+        query = Query(ask.tool_id, ask.intent, ask.attempt, line.number, answer.request_hash, line.text)
+        tool.found.append(flagged(query, source.names))
+
+
+def _select(found: Sequence[Query], settings: SynthesisSettings) -> tuple[list[Query], list[Rejected]]:
+    """A tool's lines without near-duplicates, surplus name leaks and what is over the cap.
+
+    Deterministic in the order of rounds and lines: earlier lines are preferred.
+    """
+    rejects: list[Rejected] = []
+    by_key = {f"{place:05d}": query for place, query in enumerate(found)}
+    sets = {key: tokens(q.text) for key, q in by_key.items()}
+    unique = deduplicate(sets, settings.jaccard)
+    for twin in unique.dropped:
+        same = normalize_query(by_key[twin.id].text) == normalize_query(by_key[twin.witness].text)
+        reason = "repeated" if same else "near_duplicate"
+        detail = f"Jaccard {twin.similarity:.3f} with {by_key[twin.witness].text!r}: {by_key[twin.id].text}"
+        rejects.append(Rejected(line_id(by_key[twin.id]), "filter", reason, detail))
+    kept, leaking = limit_name_leak([by_key[k] for k in unique.kept], settings.max_name_leak)
+    rejects += [Rejected(line_id(q), "filter", "name_leak", q.text) for q in leaking]
+    cap = settings.max_queries_per_tool
+    rejects += [Rejected(line_id(q), "filter", "surplus", q.text) for q in kept[cap:]]
+    return kept[:cap], rejects
+
+
+def line_id(query: Query) -> str:
+    """Where a line stands: tool, intent, round and place in the response."""
+    return f"{query.tool_id}|{query.intent}.{query.attempt}.{query.line}"
+
+
+def as_row(value: Query | Rejected | Coverage) -> dict[str, Any]:
+    """A plain dict of a result, for JSON lines."""
+    return {k: list(v) if isinstance(v, tuple) else v for k, v in vars(value).items()}

@@ -1,0 +1,188 @@
+"""Stage ``synthesize``: scored tools to EcoAgent-Syn."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any, ClassVar
+
+from ecoagent.llm import estimate_tokens, open_engine
+from ecoagent.models import ModelStore
+from ecoagent.prompts import prompt_digests
+from ecoagent.reliability.sbert import load_sbert
+from ecoagent.runs import (
+    RunContext,
+    Shard,
+    ShardResult,
+    Stage,
+    StageReport,
+    bucket,
+    digest,
+    read_json,
+    read_jsonl,
+    read_rows,
+    write_json,
+    write_jsonl,
+    write_table,
+)
+from ecoagent.schema import (
+    PairRow,
+    QrelRow,
+    QueryRow,
+    RejectRow,
+    ResponseRow,
+    ScoredTool,
+    catalog_of,
+)
+from ecoagent.synthesis.assemble import assemble
+from ecoagent.synthesis.filters import Query, Rejected
+from ecoagent.synthesis.generate import Coverage, ToolSource, as_row, generate
+from ecoagent.synthesis.plan import ToolFacts, all_facts, choose_tools, first_asks, request_of
+
+TOKENS_PER_SECOND = {"embedded": 18.0, "server": 200.0, "vllm": 2000.0}
+"""Generated tokens a second that estimates assume: a 1.5B model on 2 CPU cores, a served model, a GPU."""
+OUTPUT_TOKENS_PER_LINE = 24
+
+
+class SynthesizeStage(Stage):
+    """Queries for the chosen tools, filtered, deduplicated, split, with negatives."""
+
+    name: ClassVar[str] = "synthesize"
+    version: ClassVar[str] = "1"
+    sections: ClassVar[tuple[str, ...]] = ("synthesis", "llm", "flow")
+
+    def inputs(self, ctx: RunContext) -> list[Path]:
+        """The scored tools."""
+        return [ctx.paths.core / "tools.parquet"]
+
+    def extra_key(self, ctx: RunContext) -> dict[str, Any]:
+        """Digests of the prompts and of the weights."""
+        store, encoder = ModelStore(ctx.settings.models), ctx.settings.synthesis.encoder
+        prompts = {k: v for k, v in prompt_digests().items() if k.startswith("synthesize_")}
+        return {"prompts": prompts, "encoder": {encoder: store.digest(encoder)}}
+
+    def plan(self, ctx: RunContext) -> list[Shard]:
+        """One shard per catalog and hash bucket of about ``flow.tools_per_shard`` tools."""
+        tools = self._tools(ctx)
+        catalogs: dict[str, list[str]] = {}
+        for tool_id in self._chosen(ctx, tools):
+            catalogs.setdefault(catalog_of(tools[tool_id].source), []).append(tool_id)
+        shards = []
+        for catalog, ids in sorted(catalogs.items()):
+            count = -(-len(ids) // ctx.settings.flow.tools_per_shard)
+            for number in range(count):
+                members = tuple(sorted(i for i in ids if bucket(i, count) == number))
+                if members:
+                    shards.append(Shard(f"{catalog}-{number:03d}", members))
+        return shards
+
+    def shard_content(self, ctx: RunContext, shard: Shard) -> Any:
+        """Digest of what the shard's prompts and filters see: another tool's change redoes nothing."""
+        return {i: digest(as_plain(s)) for i, s in self._sources(ctx, shard.ids).items()}
+
+    def estimate(self, ctx: RunContext) -> dict[str, Any]:
+        """Requests, tokens and minutes of the first round."""
+        if not self.inputs(ctx)[0].is_file():
+            return {"note": "known once `ecoagent score` has run"}
+        settings = ctx.settings
+        tools = self._tools(ctx)
+        chosen = self._chosen(ctx, tools)
+        sources = self._sources(ctx, tuple(chosen))
+        asks = first_asks(chosen, settings.synthesis)
+        tokens = estimate_tokens(
+            request_of(a, sources[a.tool_id].facts, settings.synthesis, seed=settings.seed) for a in asks
+        )
+        output = OUTPUT_TOKENS_PER_LINE * sum(a.count for a in asks)
+        speed = TOKENS_PER_SECOND[settings.llm.engine]
+        return {
+            "tools": len(chosen),
+            "requests": tokens.requests,
+            "tokens_in": tokens.tokens_in,
+            "tokens_out": output,
+            "tokens_per_second_assumed": speed,
+            "minutes": round(output / speed / 60, 1),
+        }
+
+    def run_shard(self, ctx: RunContext, shard: Shard, directory: Path) -> None:
+        """Generate for the shard's tools; every line ends up accepted or rejected with a reason."""
+        engine = open_engine(ctx.settings, ctx.progress)
+        made = generate(self._sources(ctx, shard.ids), engine, ctx.settings.synthesis, seed=ctx.settings.seed)
+        write_jsonl(directory / "lines.jsonl", map(as_row, made.queries))
+        write_jsonl(directory / "rejects.jsonl", map(as_row, made.rejects))
+        write_jsonl(directory / "responses.jsonl", made.responses)
+        write_jsonl(directory / "coverage.jsonl", map(as_row, made.coverage))
+        write_json(directory / "stats.json", made.stats)
+
+    def merge(self, ctx: RunContext, results: list[ShardResult]) -> StageReport:
+        """Deduplicate over all shards, judge, split, mine negatives, and write the tables."""
+        lines: list[Query] = []
+        rejects: list[Rejected] = []
+        coverage: list[Coverage] = []
+        responses: dict[str, ResponseRow] = {}
+        tokens: Counter[str] = Counter()
+        for result in results:
+            folder = result.directory
+            lines += [Query(**{**r, "flags": tuple(r["flags"])}) for r in read_jsonl(folder / "lines.jsonl")]
+            rejects += [Rejected(**r) for r in read_jsonl(folder / "rejects.jsonl")]
+            coverage += [Coverage(**r) for r in read_jsonl(folder / "coverage.jsonl")]
+            for row in read_jsonl(folder / "responses.jsonl"):
+                responses[row["request_hash"]] = ResponseRow.model_validate(row)
+            tokens.update(read_json(folder / "stats.json"))
+        encoder = load_sbert(ctx, ctx.settings.synthesis.encoder)
+        tables = assemble(
+            list(self._tools(ctx).values()),
+            lines,
+            rejects,
+            coverage,
+            (encoder.encode_queries, encoder.encode_documents),
+            ctx.settings.synthesis,
+            seed=ctx.settings.seed,
+        )
+        core = ctx.paths.core
+        outputs = [
+            write_table(core / "syn_queries.parquet", tables.queries, QueryRow),
+            write_table(core / "syn_qrels.parquet", tables.qrels, QrelRow),
+            write_table(core / "syn_pairs.parquet", tables.pairs, PairRow),
+            write_table(core / "syn_rejects.parquet", tables.rejects, RejectRow),
+            write_table(
+                core / "syn_responses.parquet", [responses[h] for h in sorted(responses)], ResponseRow
+            ),
+            write_json(core / "syn_coverage.json", tables.coverage),
+        ]
+        return StageReport(
+            outputs,
+            rows={
+                "queries": len(tables.queries),
+                "qrels": len(tables.qrels),
+                "pairs": len(tables.pairs),
+                "responses": len(responses),
+            },
+            rejects=tables.summary["rejects_by_reason"],
+            tokens=dict(sorted(tokens.items())),
+            summary=tables.summary,
+        )
+
+    def _tools(self, ctx: RunContext) -> dict[str, ScoredTool]:
+        return {t.id: t for t in read_rows(self.inputs(ctx)[0], ScoredTool)}
+
+    def _chosen(self, ctx: RunContext, tools: dict[str, ScoredTool]) -> list[str]:
+        settings = ctx.settings
+        return choose_tools(
+            list(tools.values()), settings.synthesis, seed=settings.seed, limit=settings.limit
+        )
+
+    def _sources(self, ctx: RunContext, ids: tuple[str, ...]) -> dict[str, ToolSource]:
+        tools = self._tools(ctx)
+        facts = all_facts(list(tools.values()), ids)
+        return {i: tool_source(tools[i], facts[i]) for i in ids}
+
+
+def tool_source(tool: ScoredTool, facts: ToolFacts) -> ToolSource:
+    """What generation needs of a tool; its leaking names are all forms it goes by."""
+    names = dict.fromkeys((facts.name, tool.name, tool.display_name or tool.name))
+    return ToolSource(facts, tool.description, tuple(names))
+
+
+def as_plain(source: ToolSource) -> dict[str, Any]:
+    """A tool's generation inputs as plain values, for digests."""
+    return {"facts": vars(source.facts), "description": source.description, "names": source.names}

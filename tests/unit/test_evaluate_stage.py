@@ -1,0 +1,176 @@
+"""Stages train and evaluate on a small complete run, with the real encoder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ecoagent.evaluation.datasets import load_core
+from ecoagent.evaluation.offline import JUDGED, judged_splits
+from ecoagent.evaluation.stage import EvaluateStage, rounded
+from ecoagent.evaluation.train_stage import TrainStage, model_folder
+from ecoagent.runs import RunContext, execute, read_json, read_table, write_table
+from ecoagent.schema import PairRow, QrelRow, ScoredTool
+from ecoagent.settings import UserError
+from tests.unit.fixture_run import fixture_settings, write_fixture_run
+
+FAST = (
+    "train.max_length=16",
+    "train.epochs=0.5",
+    "evaluate.steps=300",
+    "evaluate.onset=100",
+    "evaluate.window=150",
+    "evaluate.adaptation_window=50",
+    "evaluate.seeds=2",
+)
+
+
+def build(outputs: Path, *overrides: str) -> RunContext:
+    ctx = write_fixture_run(fixture_settings(outputs, *FAST, *overrides))
+    for stale in sorted((ctx.paths.out).rglob("*.json")):
+        stale.unlink()
+    return ctx
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> RunContext:
+    ctx = build(tmp_path_factory.mktemp("outputs"))
+    execute(TrainStage(), ctx)
+    execute(EvaluateStage(), ctx)
+    return ctx
+
+
+def results(ctx: RunContext, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = read_json(ctx.paths.out / "results" / f"{name}.json")
+    return found
+
+
+def test_training_record_says_what_was_done(done: RunContext) -> None:
+    record = read_json(done.paths.core / "training.json")
+    pairs = read_table(done.paths.core / "syn_pairs.parquet")
+    train = pairs.filter((pairs["split"] == "train") & (pairs["label"] == 1))
+    assert record["pairs"] == len(train) > 0
+    assert len(record["losses"]) == len(record["batch_sizes"]) == len(record["epochs"]) > 0
+    assert record["settings"]["temperature"] == 0.05 and record["settings"]["max_length"] == 16
+    named = {d["setting"]: d for d in record["deviations_from_paper"]}
+    assert named["train.max_length"] == {"setting": "train.max_length", "paper": 256, "here": 16}
+    assert "train.temperature" not in named
+    assert set(record["validation"]["trained"]) == {"loss", "MRR"}
+    assert len(record["weights"]) == 2
+    assert "seconds" not in json.dumps(record)
+
+
+def test_offline_table_covers_every_ranker_and_split(done: RunContext) -> None:
+    table = results(done, "offline")
+    data = load_core(done.paths.core)
+    splits = judged_splits(data)
+    names = done.settings.evaluate.rankers
+    assert [(r["set"], r["split"], r["ranker"]) for r in table["rows"]] == [
+        (s.set_name, s.split, name) for s in splits for name in names
+    ]
+    assert {(s.set_name, s.split) for s in splits} <= set(JUDGED)
+    for row in table["rows"]:
+        for name, value in row["metrics"].items():
+            low, high = row["intervals"][name]
+            assert 0 <= low <= value <= high <= 1
+            assert round(value, 6) == value
+    labels = {row["ranker"]: row["label"] for row in table["rows"]}
+    assert labels["encoder"] == "all-MiniLM-L6-v2 (untrained, in DRAGON's role)"
+    assert any("train.max_length = 16 (paper: 256)" in note for note in table["notes"])
+
+
+def test_trec_files_are_there_for_every_split_and_ranker(done: RunContext) -> None:
+    folder = done.paths.out / "trec"
+    splits = [s.name for s in judged_splits(load_core(done.paths.core))]
+    expected = {f"{s}.qrels" for s in splits}
+    expected |= {f"{s}.{name}.run" for s in splits for name in done.settings.evaluate.rankers}
+    assert {p.name for p in folder.iterdir()} == expected
+
+
+def test_dynamic_table_has_rows_and_curves(done: RunContext) -> None:
+    table = results(done, "dynamic")
+    settings = done.settings.evaluate
+    cells = [(rate, policy) for rate in settings.rates for policy in settings.policies]
+    assert [(r["rate"], r["policy"]) for r in table["rows"]] == cells
+    assert [(s["rate"], s["policy"]) for s in table["series"]] == cells
+    for row in table["rows"]:
+        assert row["set"] == "syn" and row["split"] == "test" and row["seeds"] == 2
+        assert 0 <= row["SR"]["mean"] <= 1 and 0 <= row["FSR"]["mean"] <= 1
+        assert row["underpowered"] is True and row["executions_per_step"] >= 1
+        assert len(row["AS"]["steps"]) == 2
+    assert any(note.startswith("Underpowered") for note in table["notes"])
+
+
+def test_a_second_run_is_up_to_date_and_a_second_build_is_equal(done: RunContext, tmp_path: Path) -> None:
+    assert execute(TrainStage(), done).status == "up to date"
+    assert execute(EvaluateStage(), done).status == "up to date"
+    again = build(tmp_path)
+    execute(TrainStage(), again)
+    execute(EvaluateStage(), again)
+    assert (model_folder(again) / "router_config.json").is_file()
+    for folder in ("out", "core"):
+        one, two = getattr(done.paths, folder), getattr(again.paths, folder)
+        files = sorted(p.relative_to(one) for p in one.rglob("*") if p.is_file())
+        assert files == sorted(p.relative_to(two) for p in two.rglob("*") if p.is_file())
+        for file in files:
+            assert (one / file).read_bytes() == (two / file).read_bytes(), file
+
+
+def test_estimates_need_no_training(done: RunContext) -> None:
+    planned = TrainStage().estimate(done)
+    assert planned["pairs"] > 0 and planned["steps"] > 0
+    assert EvaluateStage().estimate(done)["simulated steps"] == 2 * 5 * 2 * 300
+
+
+def test_test_queries_cannot_reach_the_training(done: RunContext, tmp_path: Path) -> None:
+    """Other test, cold and Real tables give the same training key inputs but for the Syn tables' bytes."""
+    data = load_core(done.paths.core)
+    train = set(data.queries[("syn", "train")].ids)
+    from ecoagent.evaluation.train_stage import rows_of
+
+    assert {row.query_id for row in rows_of(data, done.settings.train, "train")} <= train
+    assert not any("real" in path.name for path in TrainStage().inputs(done))
+
+
+def test_golds_are_completed_by_duplicate_groups(tmp_path: Path) -> None:
+    ctx = build(tmp_path)
+    path = ctx.paths.core / "tools.parquet"
+    tools = read_table(path).to_dicts()
+    first, second = tools[0]["id"], tools[1]["id"]
+    tools[1]["duplicate_group"] = tools[0]["duplicate_group"] = first
+    write_table(path, tools, ScoredTool)
+    data = load_core(ctx.paths.core)
+    found = [golds for golds in data.golds.values() if first in golds]
+    assert found and all(second in golds for golds in found)
+
+
+def test_tables_that_do_not_belong_together_are_named(tmp_path: Path) -> None:
+    ctx = build(tmp_path)
+    core = ctx.paths.core
+    qrels = read_table(core / "syn_qrels.parquet").to_dicts()
+    qrels[0]["tool_id"] = "crewai:Nowhere"
+    write_table(core / "syn_qrels.parquet", qrels, QrelRow)
+    with pytest.raises(UserError, match="crewai:Nowhere"):
+        load_core(core)
+    (core / "syn_pairs.parquet").unlink()
+    with pytest.raises(UserError, match="syn_pairs"):
+        execute(TrainStage(), ctx)
+
+
+def test_an_unknown_ranker_and_an_empty_train_split_stop_early(tmp_path: Path) -> None:
+    ctx = build(tmp_path, 'evaluate.rankers=["bm25","magic"]')
+    with pytest.raises(UserError, match="unknown ranker 'magic'"):
+        EvaluateStage().plan(ctx)
+    pairs = [
+        row for row in read_table(ctx.paths.core / "syn_pairs.parquet").to_dicts() if row["split"] != "train"
+    ]
+    write_table(ctx.paths.core / "syn_pairs.parquet", pairs, PairRow)
+    with pytest.raises(UserError, match="no training pairs"):
+        execute(TrainStage(), ctx)
+
+
+def test_rounding_reaches_every_float() -> None:
+    assert rounded({"a": [0.12345678, (1, None)], "b": "x"}) == {"a": [0.123457, [1, None]], "b": "x"}

@@ -1,0 +1,137 @@
+"""Calibration turns raw scores into probabilities that hold, and proposes thresholds by the data."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+from sklearn.metrics import roc_auc_score
+
+from ecoagent.labeling import find_calibration, load_calibrations
+from ecoagent.labeling.calibrate import (
+    Calibration,
+    LabelledPair,
+    auc,
+    fit_calibration,
+    propose_cosine,
+    propose_threshold,
+)
+from ecoagent.labeling.calibration_run import write_calibrations
+from ecoagent.settings import UserError, load_settings
+
+
+def simulated(seed: int = 0, queries: int = 120, bias: float = 2.0) -> list[LabelledPair]:
+    """Pairs of a verifier that is good but says yes too readily."""
+    rng = random.Random(seed)
+    pairs = []
+    for q in range(queries):
+        for t in range(5):
+            right = rng.random() < 0.25
+            odds = rng.gauss(1.5 if right else -1.5, 1.2) + bias
+            raw = 1 / (1 + 2.718281828 ** (-2 * odds))
+            cosine = min(1.0, max(0.0, rng.gauss(0.45 if right else 0.3, 0.1)))
+            pairs.append(LabelledPair(f"q{q:03d}", f"t{t}", right, round(raw, 6), round(cosine, 6)))
+    pairs.append(LabelledPair("q000", "t9", True, 0.5, 0.0, candidate=False))
+    return pairs
+
+
+def fitted(pairs: list[LabelledPair]) -> Calibration:
+    return fit_calibration(
+        pairs,
+        model="m",
+        form="yes_no",
+        encoder="e",
+        requests="r",
+        requests_digest="0",
+        auc_by_form={"yes_no": 0.9},
+        form_pairs=10,
+        min_cosine=-1.0,
+    )
+
+
+def test_auc_equals_the_library_with_ties() -> None:
+    rng = random.Random(3)
+    labels = [rng.random() < 0.4 for _ in range(200)]
+    scores = [round(rng.random() + 0.3 * label, 1) for label in labels]
+    assert auc(labels, scores) == pytest.approx(roc_auc_score(labels, scores), abs=5e-5)
+    with pytest.raises(UserError, match="both are needed"):
+        auc([True, True], [0.1, 0.2])
+
+
+def test_probabilities_are_calibrated_on_fresh_pairs() -> None:
+    found = fitted(simulated(0))
+    assert found.pairs == 600
+    assert found.auc > 0.9
+    assert found.log_loss[found.method] == min(found.log_loss.values())
+    fresh = simulated(1)
+    bands: dict[int, list[tuple[float, bool]]] = {}
+    for pair in fresh:
+        p = found.probability(pair.raw)
+        assert 0 <= p <= 1
+        bands.setdefault(min(int(p * 4), 3), []).append((p, pair.right))
+    for band in bands.values():
+        if len(band) >= 60:
+            mean = sum(p for p, _ in band) / len(band)
+            assert sum(r for _, r in band) / len(band) == pytest.approx(mean, abs=0.12)
+    # A raw score of 0.85 of a verifier biased to yes is far from certain.
+    assert found.probability(0.85) < 0.5
+
+
+def test_probability_never_falls_as_the_raw_score_rises() -> None:
+    found = fitted(simulated(2))
+    steps = [found.probability(i / 200) for i in range(201)]
+    assert steps == sorted(steps)
+    isotonic = found.model_copy(update={"method": "isotonic", "knots_x": [0.2, 0.8], "knots_y": [0.1, 0.9]})
+    assert [isotonic.probability(x) for x in (0.0, 0.5, 1.0)] == [0.1, 0.5, 0.9]
+
+
+def test_fit_does_not_depend_on_the_order_of_pairs() -> None:
+    pairs = simulated(4)
+    assert fitted(pairs) == fitted(list(reversed(pairs)))
+
+
+def test_proposed_cosine_keeps_its_share() -> None:
+    right = [0.30 + i / 100 for i in range(20)]
+    assert propose_cosine(right, keeps=0.95) == 0.31
+    assert propose_cosine(right, keeps=1.0) == 0.30
+    with pytest.raises(UserError, match="no right pair"):
+        propose_cosine([])
+
+
+def test_proposed_threshold_prefers_precision_then_recall() -> None:
+    right = [True] * 8 + [False] * 2 + [True] * 2 + [False] * 8
+    scores = [0.9] * 8 + [0.9] * 2 + [0.4] * 2 + [0.4] * 8
+    cut, precision, recall = propose_threshold(right, scores, 0.8)
+    assert (cut, precision, recall) == (0.45, 0.8, 0.8)
+    # Out of reach: the best F1.
+    assert propose_threshold(right, scores, 0.95)[0] == 0.45
+    with pytest.raises(UserError, match="too few pairs"):
+        propose_threshold([True], [0.9], 0.8)
+
+
+def test_files_round_trip_and_errors_name_the_remedy(tmp_path: Path) -> None:
+    found = fitted(simulated(5))
+    path = write_calibrations(tmp_path / "c.json", [found])
+    assert load_calibrations(path) == [found]
+    assert find_calibration("m", "e", "yes_no", path) == found
+    assert find_calibration("m", "e", "score", path) is None
+    changed = found.model_copy(update={"prompt_sha256": "other"})
+    write_calibrations(path, [changed])
+    assert find_calibration("m", "e", "yes_no", path) is None
+    path.write_text('{"calibrations": [{"model": "m"}]}')
+    with pytest.raises(UserError, match="no calibration file"):
+        load_calibrations(path)
+    with pytest.raises(UserError, match="does not exist"):
+        load_calibrations(tmp_path / "absent.json")
+
+
+@pytest.mark.parametrize("profile", ["local", "smoke"])
+def test_shipped_profiles_have_a_calibration_for_the_present_prompt(profile: str) -> None:
+    settings = load_settings(profile)
+    labeling = settings.labeling
+    assert labeling.verifier_score == "calibrated"
+    found = find_calibration(settings.llm.model, labeling.encoder, labeling.verifier_form)
+    assert found is not None, "the prompt or a model changed: measure again"
+    assert found.auc > 0.7
+    assert found.auc_by_form[labeling.verifier_form] == max(found.auc_by_form.values())
