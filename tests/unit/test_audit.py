@@ -167,14 +167,19 @@ def test_real_never_trains(run: RunContext, tables: RunTables) -> None:
 
 
 def test_cold_tool_in_training(run: RunContext, tables: RunTables) -> None:
-    cold = tables["syn_queries"].filter(pl.col("split") == "cold")["source_tool_id"][0]
-    row = (
-        tables["syn_pairs"]
-        .with_row_index("i")
-        .filter((pl.col("split") == "train") & (pl.col("negative_type") == "random"))["i"][0]
-    )
-    tables["syn_pairs"] = change(tables["syn_pairs"], "tool_id", cold, row)
-    assert len(broken("cold_never_trains", tables, run.settings)) == 1
+    cold = tables["syn_queries"].filter(pl.col("split") == "cold").head(1)
+    tool, query = cold["source_tool_id"][0], cold["query_id"][0]
+    number = tables["syn_pairs"].with_row_index("i")
+    row = number.filter((pl.col("split") == "train") & (pl.col("negative_type") == "random"))["i"][0]
+    tables["syn_pairs"] = change(tables["syn_pairs"], "tool_id", tool, row)
+    hit = tables["syn_queries"].filter(pl.col("source_tool_id") == tool)["query_id"].to_list()
+    assert broken("cold_never_trains", tables, run.settings) == hit and query in hit
+
+    unseen = tables["tools"].filter(~pl.col("id").is_in(tables["syn_pairs"]["tool_id"].to_list()))["id"]
+    other = unseen[0] if unseen.len() else "crewai:NeverTrained"
+    second = tables["syn_qrels"].head(1).with_columns(query_id=pl.lit(query), tool_id=pl.lit(other))
+    tables["syn_qrels"] = pl.concat([tables["syn_qrels"], second])
+    assert query not in broken("cold_never_trains", tables, run.settings)
 
 
 def test_negative_that_is_gold_or_its_duplicate(run: RunContext, tables: RunTables) -> None:

@@ -22,7 +22,7 @@ def test_shipped_lock_pins_every_artifact() -> None:
     short = {a.name: a.sha256[:16] for a in lock.artifacts}
     assert short["langchain-community"] == "84dd8c5122532394"
     assert short["crewai-tools"] == "7bb131c416511196"
-    assert short["n8n-nodes-base"] == "d63bed213ca35950"
+    assert short["n8n-nodes-base"] == "d63bed213ca3595a"
     assert short["@n8n/n8n-nodes-langchain"] == "2d259b615b614307"
     assert all(a.licence for a in lock.artifacts)
     assert all((a.integrity is not None) == (a.ecosystem == "npm") for a in lock.artifacts)

@@ -340,7 +340,8 @@ def test_community_needs_n8n_nodes() -> None:
     [
         ("exports.A = class { constructor() { this.x = typeof fetch(1); } };", None),
         (
-            "const fs = require('fs'); exports.A = class { constructor() { this.x = `${fs.readFileSync('/etc/passwd')}`; } };",
+            "const fs = require('fs');"
+            "exports.A = class { constructor() { this.x = `${fs.readFileSync('/etc/passwd')}`; } };",
             "",
         ),
         ("exports.A = class { constructor() { this.x = typeof process.binding; } };", "undefined"),

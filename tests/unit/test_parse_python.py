@@ -15,7 +15,10 @@ from .fixtures_crawl import METADATA, bare_entry, sources
 
 LANGCHAIN = {
     "demo_tools/__init__.py": "from demo_tools.tools.weather.tool import Weather as Forecast\n",
-    "demo_tools/consts.py": 'BASE = "https://api.weather-demo.com/v1"\nTEXT = "Looks up " + "the weather. "\n',
+    "demo_tools/consts.py": """
+        BASE = "https://api.weather-demo.com/v1"
+        TEXT = "Looks up " + "the weather. "
+        """,
     "demo_tools/wrappers.py": """
         import os
         from langchain_core.utils import get_from_dict_or_env, secret_from_env, from_env

@@ -116,22 +116,14 @@ def _embedded() -> Finding:
 
 
 def _hub(timeout_s: float) -> Finding:
-    from huggingface_hub import HfApi
-    from huggingface_hub.errors import HfHubHTTPError
-    from huggingface_hub.utils import get_token
-    from requests.exceptions import RequestException
+    from huggingface_hub import get_token
 
-    if os.environ.get("HF_HUB_OFFLINE", "0") not in ("", "0"):
-        return Finding("hub", "optional", "HF_HUB_OFFLINE is set; weights come from packages or a path")
+    from ecoagent.models import find_model, hub_fault, known_models
+
+    fault = hub_fault(find_model("all-MiniLM-L6-v2", known_models()), timeout_s)
+    if fault:
+        return Finding("hub", "optional", f"{fault}; packages carry what the local profile needs")
     token = "a token is set" if get_token() else "no token is set (gated weights such as Gemma need one)"
-    try:
-        HfApi().model_info("sentence-transformers/all-MiniLM-L6-v2", timeout=timeout_s)
-    except (HfHubHTTPError, RequestException, OSError, RuntimeError) as error:
-        return Finding(
-            "hub", "optional", f"not reachable ({type(error).__name__}); packages carry what local needs"
-        )
-    except ValueError as error:
-        return Finding("hub", "optional", f"not usable ({error})")
     return Finding("hub", "ok", f"reachable; {token}")
 
 
@@ -148,11 +140,12 @@ def _weights(settings: Settings) -> list[Finding]:
         known = present.get(name)
         if known is None:
             findings.append(Finding(f"weights {name}", "missing", "not in the table of sources"))
-        elif known.present:
+        elif known.state in ("ready", "local"):
             findings.append(Finding(f"weights {name}", "ok", str(known.path)))
         else:
+            size = f"{known.size_mb:,.0f} MB" if known.size_mb else "the Hub knows the size"
             findings.append(
-                Finding(f"weights {name}", "optional", f"fetched when needed ({known.megabytes:,.0f} MB)")
+                Finding(f"weights {name}", "optional", f"{known.state}; fetched when needed ({size})")
             )
     return findings
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from ecoagent.runs import RunPaths, StageOutcome, duration
 
@@ -24,6 +25,8 @@ def _cell(value: Any) -> str:
         return f"{value:.3f}"
     if isinstance(value, int):
         return f"{value:,}"
+    if isinstance(value, dict):
+        return f"({counts(value)})"
     if isinstance(value, list):
         return ", ".join(_cell(v) for v in value)
     return "" if value is None else str(value)
@@ -32,6 +35,10 @@ def _cell(value: Any) -> str:
 def counts(values: Mapping[str, Any]) -> str:
     """``a 1, b 2``."""
     return ", ".join(f"{k} {_cell(v)}" for k, v in values.items())
+
+
+def _fact(label: str, value: str) -> None:
+    console().print(Text.assemble((label, "bold"), "  ", value))
 
 
 def show_rows(title: str, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -43,7 +50,7 @@ def show_rows(title: str, rows: Sequence[Mapping[str, Any]]) -> None:
         numeric = all(isinstance(r.get(name), int | float) for r in rows)
         table.add_column(str(name), justify="right" if numeric else "left")
     for row in rows:
-        table.add_row(*(_cell(row.get(name)) for name in rows[0]))
+        table.add_row(*(Text(_cell(row.get(name))) for name in rows[0]))
     console().print(table)
 
 
@@ -54,9 +61,9 @@ def show_outcomes(outcomes: Sequence[StageOutcome], paths: RunPaths) -> None:
             if isinstance(value, list) and value and isinstance(value[0], dict):
                 show_rows(f"{outcome.name}: {key}", value)
             elif isinstance(value, dict):
-                console().print(f"[bold]{outcome.name}: {key}[/bold]  {counts(value)}", highlight=False)
+                _fact(f"{outcome.name}: {key}", counts(value))
             elif value not in (None, [], ""):
-                console().print(f"[bold]{outcome.name}: {key}[/bold]  {_cell(value)}", highlight=False)
+                _fact(f"{outcome.name}: {key}", _cell(value))
     show_rows(
         "stages",
         [
@@ -79,7 +86,7 @@ def show_outcomes(outcomes: Sequence[StageOutcome], paths: RunPaths) -> None:
         ("manifest", paths.manifest),
     ):
         if path.exists():
-            table.add_row(label, str(path))
+            table.add_row(label, Text(str(path)))
     console().print(table)
 
 

@@ -86,6 +86,7 @@ def run_flow(
     from ecoagent.flows import build as flows
     from ecoagent.flows.context import reap_orphan_servers
     from ecoagent.flows.single import call
+    from ecoagent.llm import close_engines
     from ecoagent.runs import run_lock
 
     parameters: dict[str, Any] = {
@@ -105,7 +106,7 @@ def run_flow(
             outcomes = flows.tail(force=force, **parameters)
         else:
             outcomes = [call(names[0], settings.flow.workers, force=bool(force), **parameters)]
-            flows.close_engines()
+            close_engines()
     return finish(outcomes, ctx, flow_name, started, as_json=as_json)
 
 
@@ -232,6 +233,10 @@ def crawl(
             "--update-lock", help="Fetch the locked versions anew and write their hashes to --lock."
         ),
     ] = False,
+    pin: Annotated[
+        list[str] | None,
+        typer.Option(help="With --update-lock: also pin SOURCE:NAME==VERSION; may be repeated."),
+    ] = None,
     check_digests: Annotated[
         Path | None,
         typer.Option(help="Compare the crawled candidates with a file of digests, field by field."),
@@ -266,7 +271,7 @@ def crawl(
             extra.append(f'crawl.lock="{lock}"')
         settings = settings_of(profile, run, limit, seed, extra)
         if update_lock:
-            return rewrite_lock(settings, lock)
+            return rewrite_lock(settings, pin or [])
         code = run_flow(
             ("crawl",),
             settings,

@@ -28,7 +28,7 @@ BOILERPLATE_SHARE = 3
 """Tools of different names with the same description, from which on it is boilerplate."""
 
 _BOILERPLATE = re.compile(
-    r"^(consume|consumes|interact with|work with|use|handle)( the)? [\w .&'-]{1,40}?( rest)?( api)?\.?$"
+    r"^(consumes?|interact with|work with)( the)? [\w .&'-]{1,40}\.?$|^uses?( the)? [\w .&'-]{1,40} api\.?$"
 )
 _TEMPLATE = re.compile(r"(?<!\{)\{[A-Za-z_][\w.]*\}(?!\})|<[A-Z_]{3,}>|\{\{\s*\$")
 _WRONG = re.compile(

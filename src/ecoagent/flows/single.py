@@ -28,10 +28,8 @@ def stage_flow(name: str) -> Flow[..., StageOutcome]:
             return run_stage(name, ctx, force=force)
 
     run_one.__doc__ = f"Run the stage {name!r} of a run."
-    made: Flow[..., StageOutcome] = flow(
-        run_one, name=name, persist_result=False, validate_parameters=False, log_prints=False
-    )
-    return made
+    decorate = flow(name=name, persist_result=False, validate_parameters=False)
+    return decorate(run_one)
 
 
 FLOWS: dict[str, Flow[..., StageOutcome]] = {name: stage_flow(name) for name in STAGE_NAMES}

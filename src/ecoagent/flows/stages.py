@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any, cast
 
 from prefect import task
-from prefect.task_runners import ThreadPoolTaskRunner
+from prefect.futures import PrefectFuture
+from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
 
 from ecoagent.audit.stage import AuditStage
 from ecoagent.crawlers.normalize_stage import NormalizeStage
@@ -48,9 +50,10 @@ def stage_named(name: str) -> Stage:
     raise UserError(f"unknown stage {name!r}", remedy=f"use one of {', '.join(STAGE_NAMES)}")
 
 
-def runner(workers: int) -> ThreadPoolTaskRunner:
+def runner(workers: int) -> TaskRunner[PrefectFuture[Any]]:
     """Task runner for shard tasks: threads, since work inside a shard is native code or waiting."""
-    return ThreadPoolTaskRunner(max_workers=workers)
+    pool: Any = ThreadPoolTaskRunner(max_workers=workers)
+    return cast("TaskRunner[PrefectFuture[Any]]", pool)
 
 
 def as_tasks(name: str) -> Callable[[Callable[[Shard], str], Sequence[Shard]], None]:
@@ -65,7 +68,8 @@ def as_tasks(name: str) -> Callable[[Callable[[Shard], str], Sequence[Shard]], N
         def run(key: str) -> str:
             return work(by_key[key])
 
-        shard_task = task(run, name=f"{name}-shard", task_run_name=f"{name}-{{key}}", persist_result=False)
+        decorate = task(name=f"{name}-shard", task_run_name=f"{name}-{{key}}", persist_result=False)
+        shard_task = decorate(run)
         futures = [shard_task.submit(key) for key in by_key]
         for future in futures:
             future.wait()

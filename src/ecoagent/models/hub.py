@@ -11,7 +11,7 @@ from pathlib import Path
 import requests
 
 from ecoagent.models.fetching import ByteCount, FolderWatch, SourceFailed
-from ecoagent.models.sources import HubSource, WeightFile
+from ecoagent.models.sources import HubSource, ModelSource, WeightFile
 from ecoagent.models.verify import CHUNK, file_fault
 
 _out_of_reach: dict[str, str] = {}
@@ -51,6 +51,17 @@ def require_hub(hub: HubSource, first_file: str, timeout_s: float) -> None:
         )
     if status >= 400:
         raise SourceFailed(f"the Hub answers HTTP {status} for {hub.repo} at {hub.revision[:12]}")
+
+
+def hub_fault(source: ModelSource, timeout_s: float) -> str | None:
+    """Why the Hub cannot give ``source`` now; none if it can. Downloads nothing."""
+    if source.hub is None:
+        return f"{source.name} is not on the Hub"
+    try:
+        require_hub(source.hub, "config.json", timeout_s)
+    except SourceFailed as error:
+        return str(error)
+    return None
 
 
 def _head(url: str, timeout_s: float) -> int | str:

@@ -25,7 +25,7 @@ def wheel(path: Path, files: dict[str, bytes]) -> Path:
     """A wheel of ``files``, equal bytes each time."""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for name in sorted(files):
-            archive.writestr(zipfile.ZipInfo(name, (2020, 2, 2, 0, 0, 0)), files[name])
+            archive.writestr(zipfile.ZipInfo(name, (2020, 2, 2, 0, 0, 0)), files[name], zipfile.ZIP_DEFLATED)
     return path
 
 

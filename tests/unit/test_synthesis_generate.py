@@ -1,0 +1,273 @@
+"""Choosing tools, asking, retrying, and the whole stage with a scripted stand-in of the model."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ecoagent.llm import GenerationRequest, GenerationResponse
+from ecoagent.runs import RunContext, digest, execute, read_json, read_rows, sha256_file, write_table
+from ecoagent.schema import Operation, PairRow, QueryRow, RejectRow, ResponseRow, ScoredTool, catalog_of
+from ecoagent.settings import SynthesisSettings
+from ecoagent.synthesis import stage as stage_module
+from ecoagent.synthesis.generate import ToolSource, generate
+from ecoagent.synthesis.plan import (
+    ToolFacts,
+    all_facts,
+    brief,
+    choose_tools,
+    facts_of,
+    first_asks,
+    humanize,
+    lines_per_intent,
+    request_of,
+    retry_asks,
+)
+from ecoagent.synthesis.stage import SynthesizeStage
+from tests.unit.fixture_run import WORDS, fixture_settings, make_tools
+from tests.unit.llm_scripted import answer
+
+SETTINGS = SynthesisSettings(tools_per_catalog=2)
+FACTS = ToolFacts("Create File", "GitHub", "Creates a file.", (), ("path",), ("Delete File",))
+
+
+class ScriptedModel:
+    """Stand-in of a model for these tests: lines of seeded random words, and the flaws asked for."""
+
+    model = "scripted"
+
+    def __init__(self, *, short_at_first: bool = False, failing: str = "") -> None:
+        self.short_at_first, self.failing = short_at_first, failing
+        self.seen: list[str] = []
+
+    def generate(
+        self, requests: list[GenerationRequest], on_response: object = None, **_: object
+    ) -> list[GenerationResponse]:
+        found = []
+        for request in requests:
+            self.seen.append(request.id)
+            rng = random.Random(f"{request.id}:{request.sampling.seed}")
+            count = 1 if self.short_at_first and request.id.endswith(".0") else 4
+            lines = ["Here are the messages:"]
+            for i in range(count):
+                lines.append(f"{i + 1}. Please find {' '.join(rng.sample(WORDS, 7))} for me.")
+            response = answer(self.model, request, "\n".join(lines))
+            if self.failing and self.failing in request.id:
+                response = response.model_copy(
+                    update={"text": "", "status": "error:timeout", "finish_reason": "error"}
+                )
+            found.append(response)
+        return found
+
+    def close(self) -> None:
+        """Nothing to free."""
+
+
+def _sources(count: int = 2) -> dict[str, ToolSource]:
+    return {
+        f"tool:{i}": ToolSource(FACTS, "Creates a file in a repository.", ("create_file",))
+        for i in range(count)
+    }
+
+
+def test_tools_are_chosen_by_hash_and_a_new_one_shifts_at_most_one() -> None:
+    tools = make_tools(30)
+    chosen = choose_tools(tools, SETTINGS, seed=0)
+    assert chosen == choose_tools(tools[::-1], SETTINGS, seed=0)
+    by_id = {t.id: t for t in tools}
+    assert set(Counter(catalog_of(by_id[i].source) for i in chosen).values()) == {2}
+    for tool in tools:
+        fewer = choose_tools([t for t in tools if t.id != tool.id], SETTINGS, seed=0)
+        assert len(set(chosen) - set(fewer)) <= 1
+    assert choose_tools(tools, SETTINGS, seed=1) != chosen
+    assert len(choose_tools(tools, SETTINGS, seed=0, limit=1)) == 4
+    everything = choose_tools(tools, SynthesisSettings(), seed=0)
+    groups = [by_id[i].duplicate_group for i in everything]
+    assert len(groups) == len(set(groups)) < len(tools)
+
+
+def test_tools_without_text_or_in_another_language_are_not_asked_for() -> None:
+    tools = make_tools(12)
+    odd = [
+        tools[0].model_copy(update={"description": "  "}),
+        tools[1].model_copy(update={"language": "pt"}),
+        tools[2].model_copy(update={"language": None}),
+    ]
+    chosen = choose_tools([*odd, *tools[3:]], SynthesisSettings(), seed=0)
+    assert tools[0].id not in chosen and tools[1].id not in chosen and tools[2].id in chosen
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("open_weather_map", "open weather map"),
+        ("YahooFinanceToolSpec", "Yahoo Finance"),
+        ("n8n-nodes-pirate-weather", "pirate weather"),
+        ("@acme/n8n-nodes-mail", "mail"),
+        ("Create File", "Create File"),
+        ("MongoDBVectorSearchTool", "Mongo DB Vector Search"),
+        ("Tool", "Tool"),
+    ],
+)
+def test_names_in_words(name: str, shown: str) -> None:
+    assert humanize(name) == shown
+
+
+def test_descriptions_are_cut_at_a_sentence() -> None:
+    text = "Reads a file. " * 60
+    assert len(brief(text)) <= 360 and brief(text).endswith("file.")
+    assert (
+        brief("A wrapper around [Minds](https://minds.example). **Useful**.")
+        == "A wrapper around Minds. Useful."
+    )
+    assert len(brief("x" * 100 + " " + "y" * 600)) < 365
+
+
+def test_facts_tell_the_group_siblings_and_operations() -> None:
+    base = make_tools(5)[0].model_copy(update={"group_name": "github", "group_id": "g", "display_name": None})
+    tool = base.model_copy(
+        update={
+            "id": "t1",
+            "name": "Create File",
+            "operations": [Operation(resource="file", operation="create", name="Create")],
+            "parameter_names": ["path"],
+        }
+    )
+    sibling = base.model_copy(update={"id": "t2", "name": "Delete File"})
+    facts = facts_of(tool, [tool, sibling])
+    assert (facts.name, facts.group, facts.siblings) == ("Create File", "github", ("Delete File",))
+    assert facts.operations == ("file Create",) and facts.parameters == ("path",)
+    named = facts_of(tool.model_copy(update={"name": "GitHub Search"}))
+    assert named.group is None
+    assert set(all_facts([tool, sibling], ["t1"])) == {"t1"}
+
+
+def test_requests_differ_by_intent_and_round_only() -> None:
+    first = first_asks(["t"], SETTINGS)
+    assert [a.intent for a in first] == ["direct", "troubleshooting", "howto"]
+    assert sum(lines_per_intent(SynthesisSettings(queries_per_tool=10))) == 10
+    requests = [request_of(a, FACTS, SETTINGS, seed=0) for a in first]
+    assert len({r.sampling.seed for r in requests}) == 3
+    assert requests == [request_of(a, FACTS, SETTINGS, seed=0) for a in first]
+    again = retry_asks("t", {"direct": 4, "howto": 3}, 1, SETTINGS)
+    assert [(a.intent, a.attempt) for a in again] == [("troubleshooting", 1)]
+    assert len(retry_asks("t", {}, 1, SETTINGS)) == 3
+    assert retry_asks("t", {"direct": 10}, 1, SETTINGS) == []
+
+
+def test_short_tools_are_asked_again_until_they_have_enough() -> None:
+    model = ScriptedModel(short_at_first=True)
+    made = generate(_sources(), model, SETTINGS, seed=0)
+    assert [c.accepted >= 10 for c in made.coverage] == [True, True]
+    assert [c.short for c in made.coverage] == [False, False]
+    assert max(c.attempts for c in made.coverage) > 1
+    assert {r.reason for r in made.rejects} == {"preamble"}
+    assert len(made.responses) == len(model.seen) == made.stats["requests"] == made.stats["live"]
+    assert made == generate(_sources(), ScriptedModel(short_at_first=True), SETTINGS, seed=0)
+
+
+def test_failed_requests_are_rows_and_the_tool_is_listed_as_short() -> None:
+    made = generate(_sources(), ScriptedModel(failing="tool:1"), SETTINGS, seed=0)
+    good, bad = made.coverage
+    assert not good.short
+    assert bad.short and bad.accepted == 0 and bad.failed == 9 and bad.attempts == SETTINGS.max_attempts
+    failures = [r for r in made.rejects if r.stage == "generate"]
+    assert len(failures) == 9 and {r.reason for r in failures} == {"error:timeout"}
+    assert made.stats["failed"] == 9
+    assert sum(r.status != "ok" for r in made.responses) == 9
+
+
+def test_one_tool_does_not_change_anothers_lines() -> None:
+    both = generate(_sources(2), ScriptedModel(), SETTINGS, seed=0)
+    alone = generate(_sources(1), ScriptedModel(), SETTINGS, seed=0)
+    assert [q for q in both.queries if q.tool_id == "tool:0"] == alone.queries
+
+
+class _HashEncoder:
+    """Stand-in of the sentence encoder: a bag of hashed words."""
+
+    def encode_queries(self, texts: list[str], on_batch: object = None) -> np.ndarray:
+        rows = np.zeros((len(texts), 64), dtype=np.float32)
+        for row, text in zip(rows, texts, strict=True):
+            for word in text.lower().split():
+                row[int(hashlib.sha256(word.encode()).hexdigest()[:4], 16) % 64] += 1
+        return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+    encode_documents = encode_queries
+
+
+@pytest.fixture
+def model(monkeypatch: pytest.MonkeyPatch) -> ScriptedModel:
+    scripted = ScriptedModel(short_at_first=True)
+    monkeypatch.setattr(stage_module, "open_engine", lambda settings, progress: scripted)
+    monkeypatch.setattr(stage_module, "load_sbert", lambda ctx, name: _HashEncoder())
+    return scripted
+
+
+def _context(outputs: Path) -> RunContext:
+    ctx = RunContext.create(
+        fixture_settings(outputs, "synthesis.tools_per_catalog=3", "flow.tools_per_shard=2")
+    )
+    write_table(ctx.paths.core / "tools.parquet", sorted(make_tools(40), key=lambda t: t.id), ScoredTool)
+    return ctx
+
+
+def _core(ctx: RunContext) -> dict[str, str]:
+    return {p.name: sha256_file(p) for p in sorted(ctx.paths.core.glob("syn_*"))}
+
+
+def test_the_stage_writes_every_table_and_does_a_shard_once(tmp_path: Path, model: ScriptedModel) -> None:
+    ctx = _context(tmp_path / "a")
+    stage = SynthesizeStage()
+    outcome = execute(stage, ctx)
+    core = ctx.paths.core
+    queries = read_rows(core / "syn_queries.parquet", QueryRow)
+    assert len(queries) == outcome.report.rows["queries"] > 100
+    assert {q.split for q in queries} == {"train", "val", "test", "cold"}
+    assert [q.query_id for q in queries] == sorted(q.query_id for q in queries)
+    coverage = read_json(core / "syn_coverage.json")
+    assert len(coverage) == 12 and all(c["kept"] >= 10 for c in coverage)
+    responses = {r.request_hash for r in read_rows(core / "syn_responses.parquet", ResponseRow)}
+    assert len(responses) == len(model.seen)
+    assert {r.stage for r in read_rows(core / "syn_rejects.parquet", RejectRow)} >= {"synthesize/parse"}
+    labels = Counter(p.negative_type for p in read_rows(core / "syn_pairs.parquet", PairRow))
+    assert labels["hard"] == labels["random"] == labels[None] == len(queries)
+    assert outcome.report.tokens["live"] == len(model.seen)
+    asked = len(model.seen)
+    assert execute(stage, ctx).status == "up to date"
+    # Lost tables are made again from the shards, without a request.
+    before = _core(ctx)
+    (core / "syn_queries.parquet").unlink()
+    assert execute(stage, ctx).status == "done"
+    assert len(model.seen) == asked and _core(ctx) == before
+
+
+def test_another_run_gives_the_same_bytes(tmp_path: Path, model: ScriptedModel) -> None:
+    one, two = _context(tmp_path / "a"), _context(tmp_path / "b")
+    execute(SynthesizeStage(), one)
+    execute(SynthesizeStage(), two, mapper=lambda work, shards: [work(s) for s in reversed(shards)] and None)
+    assert _core(one) == _core(two) and len(_core(one)) == 6
+
+
+def test_a_new_tool_leaves_other_shards_alone(tmp_path: Path, model: ScriptedModel) -> None:
+    ctx = _context(tmp_path)
+    stage = SynthesizeStage()
+    shards = {s.key: digest(stage.shard_content(ctx, s)) for s in stage.plan(ctx)}
+    tools = read_rows(ctx.paths.core / "tools.parquet", ScoredTool)
+    changed = tools[0].model_copy(update={"description": "Something else entirely, in other words."})
+    write_table(ctx.paths.core / "tools.parquet", [changed, *tools[1:]], ScoredTool)
+    after = {s.key: digest(stage.shard_content(ctx, s)) for s in stage.plan(ctx)}
+    assert sum(shards[k] != after.get(k) for k in shards) <= 1
+
+
+def test_the_estimate_counts_requests_and_minutes(tmp_path: Path, model: ScriptedModel) -> None:
+    ctx = _context(tmp_path)
+    estimate = SynthesizeStage().estimate(ctx)
+    assert estimate["tools"] == 12 and estimate["requests"] == 36
+    assert estimate["tokens_out"] == 12 * 12 * stage_module.OUTPUT_TOKENS_PER_LINE
+    assert estimate["minutes"] > 0 and model.seen == []
