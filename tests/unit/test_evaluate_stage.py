@@ -160,6 +160,16 @@ def test_tables_that_do_not_belong_together_are_named(tmp_path: Path) -> None:
         execute(TrainStage(), ctx)
 
 
+def test_withheld_texts_name_the_remedy(tmp_path: Path) -> None:
+    ctx = build(tmp_path)
+    path = ctx.paths.core / "tools.parquet"
+    tools = read_table(path).to_dicts()
+    tools[2]["tool_text"] = ""
+    write_table(path, tools, ScoredTool)
+    with pytest.raises(UserError, match=r"1 tools have no text.*rehydrate"):
+        load_core(ctx.paths.core)
+
+
 def test_an_unknown_ranker_and_an_empty_train_split_stop_early(tmp_path: Path) -> None:
     ctx = build(tmp_path, 'evaluate.rankers=["bm25","magic"]')
     with pytest.raises(UserError, match="unknown ranker 'magic'"):

@@ -14,6 +14,7 @@ import pytest
 from ecoagent.labeling import load_requests, query_type_of
 from ecoagent.labeling.prepare import unique_requests
 from ecoagent.labeling.requests import Request
+from ecoagent.runs import read_table
 from ecoagent.schema import normalize_query, tokens
 from ecoagent.settings import UserError
 
@@ -63,12 +64,22 @@ def test_own_set_rows_are_well_formed() -> None:
 def test_own_set_covers_the_catalogs_and_the_smoke_packages() -> None:
     golds = {g for r in OWN.requests for g in r.gold}
     per_catalog = Counter(g.split(":", 1)[0] for g in golds)
+    assert len(golds) == 352
     assert per_catalog["langchain"] > 150
     assert per_catalog["crewai"] > 80
     assert per_catalog["llamaindex"] == 32
     assert per_catalog["n8n"] == 8
     smoke = [r for r in OWN.requests if any(p in g for g in r.gold for p in SMOKE) and r.fold == "label"]
     assert len(smoke) >= 10
+
+
+def test_golds_are_tools_of_the_small_catalog_where_it_was_crawled() -> None:
+    """Only beside a build of the local profile; elsewhere the form of the ids is all there is."""
+    table = Path(__file__).parents[2] / "outputs/runs/local/core/tools.parquet"
+    if not table.is_file():
+        pytest.skip("no build of the local profile here")
+    ids = set(read_table(table)["id"])
+    assert {g for r in OWN.requests for g in r.gold} <= ids
 
 
 def test_own_set_holds_no_secret_or_private_address() -> None:

@@ -175,7 +175,7 @@ def test_official_highest_version_is_read() -> None:
     assert record.docs_url == "https://docs.example.org/sheets"
     assert record.licence == "Demo License"
     assert record.parameter_names == ["limit", "operation", "resource"]
-    assert json.loads(record.input_schema or "")["properties"]["operation"]["enum"] == ["get", "get", "clear"]
+    assert json.loads(record.input_schema or "")["properties"]["operation"]["enum"] == ["get", "clear"]
 
 
 def test_official_credentials_follow_extends() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import time
 
 from ecoagent.crawlers import crewai, langchain, llamaindex
 from ecoagent.crawlers.pyast import PyPackage
@@ -410,7 +411,21 @@ def test_resolution_through_reexports_relative_and_star_imports() -> None:
     assert value("loop") is UNKNOWN
     assert value("open('/etc/passwd').read()") is UNKNOWN
     assert value("'{}-{b}'.format(1, b='c').upper()") == "1-C"
-    assert value("'{0.__class__}'.format(1)") is not None
+    assert value("'{0.__class__}'.format(1)") is UNKNOWN
+    assert value("'{:>999999999}'.format('x')") is UNKNOWN
+    assert value("'aaa'.replace('', 'b')") is UNKNOWN
+    assert value("', '.join(['a', 'b'])") == "a, b"
+
+
+def test_code_written_to_explode_is_given_up_on() -> None:
+    lines = ["def f(x):\n    return f(x) + f(x)\n", "A0 = unknown()\n"]
+    lines += [f"A{i} = A{i - 1} + A{i - 1}\n" for i in range(1, 60)]
+    package = PyPackage({"m.py": "".join(lines).encode()})
+    module, evaluator = package.modules["m"], Evaluator(package)
+    started = time.monotonic()
+    assert evaluator.value(module, ast.parse("A59", mode="eval").body) is UNKNOWN
+    assert evaluator.value(module, ast.parse("f('x')", mode="eval").body) is UNKNOWN
+    assert time.monotonic() - started < 5
 
 
 def test_broken_files_are_listed_not_fatal() -> None:

@@ -36,7 +36,9 @@ def test_render_fills_in_and_carries_the_identity() -> None:
     assert shown.version.isdigit()
     assert "GitHub" in shown.user and "Create File" in shown.user and "4" in shown.user
     assert "{{" not in shown.user + shown.system and "{#" not in shown.user + shown.system
-    assert [m["role"] for m in shown.messages] == ["system", "user"]
+    roles = [m["role"] for m in shown.messages]
+    assert roles == ["system", *["user", "assistant"] * 3, "user"]
+    assert all(text and "===" not in text for _, text in shown.examples)
 
 
 def test_empty_facts_leave_no_empty_lines() -> None:
@@ -48,7 +50,7 @@ def test_empty_facts_leave_no_empty_lines() -> None:
 
 def test_intents_share_everything_but_the_last_part() -> None:
     rendered = [render(f"synthesize_{i}", count=4, **TOOL) for i in INTENTS]
-    assert len({r.system for r in rendered}) == 1
+    assert len({(r.system, r.examples) for r in rendered}) == 1
     same = takewhile(lambda c: len(set(c)) == 1, zip(*(r.user for r in rendered), strict=False))
     shared = "".join(c[0] for c in same)
     assert "Delete File" in shared

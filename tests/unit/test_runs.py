@@ -104,6 +104,17 @@ def test_a_failed_shard_leaves_nothing_and_the_finished_one_is_kept(ctx: RunCont
     assert Upper.runs == ["a", "b", "b"]
 
 
+def test_what_was_left_open_is_tried_again(ctx: RunContext) -> None:
+    class Incomplete(Upper):
+        def merge(self, ctx: RunContext, results: list[ShardResult]) -> StageReport:
+            report = super().merge(ctx, results)
+            report.summary = {"incomplete": ["package"]}
+            return report
+
+    assert execute(Incomplete(), ctx).status == "done"
+    assert execute(Incomplete(), ctx).status == "done"
+
+
 def test_force_runs_everything_anew(ctx: RunContext) -> None:
     execute(Upper(), ctx)
     assert execute(Upper(), ctx, force=True).status == "done"

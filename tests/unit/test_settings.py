@@ -100,3 +100,11 @@ def test_knobs_take_no_part_in_stage_keys() -> None:
     assert result_settings(one, ["llm", "flow"]) == result_settings(two, ["llm", "flow"])
     three = load_settings("local", overrides=["synthesis.jaccard=0.6"], env={})
     assert result_settings(one, ["synthesis"]) != result_settings(three, ["synthesis"])
+
+
+def test_stores_follow_the_outputs_folder() -> None:
+    settings = load_settings("local", overrides=['outputs="elsewhere"'], env={})
+    assert settings.llm.store == Path("elsewhere/store/responses.sqlite")
+    assert settings.crawl.artifact_dir == Path("elsewhere/store/artifacts")
+    kept = load_settings("local", overrides=['llm.store="mine.sqlite"', 'outputs="elsewhere"'], env={})
+    assert kept.llm.store == Path("mine.sqlite")

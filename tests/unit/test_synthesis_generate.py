@@ -110,7 +110,8 @@ def test_tools_without_text_or_in_another_language_are_not_asked_for() -> None:
         ("n8n-nodes-pirate-weather", "pirate weather"),
         ("@acme/n8n-nodes-mail", "mail"),
         ("Create File", "Create File"),
-        ("MongoDBVectorSearchTool", "Mongo DB Vector Search"),
+        ("MongoDBVectorSearchTool", "MongoDB Vector Search"),
+        ("GitLab", "GitLab"),
         ("Tool", "Tool"),
     ],
 )
@@ -125,6 +126,8 @@ def test_descriptions_are_cut_at_a_sentence() -> None:
         brief("A wrapper around [Minds](https://minds.example). **Useful**.")
         == "A wrapper around Minds. Useful."
     )
+    assert brief("Reads a file. **VERY IMPORTANT**: give a path.\nInput should be a path.") == "Reads a file."
+    assert brief("Input is an empty string.") == "Input is an empty string."
     assert len(brief("x" * 100 + " " + "y" * 600)) < 365
 
 
@@ -141,7 +144,7 @@ def test_facts_tell_the_group_siblings_and_operations() -> None:
     sibling = base.model_copy(update={"id": "t2", "name": "Delete File"})
     facts = facts_of(tool, [tool, sibling])
     assert (facts.name, facts.group, facts.siblings) == ("Create File", "github", ("Delete File",))
-    assert facts.operations == ("file Create",) and facts.parameters == ("path",)
+    assert facts.operations == ("file: Create",) and facts.parameters == ()
     named = facts_of(tool.model_copy(update={"name": "GitHub Search"}))
     assert named.group is None
     assert set(all_facts([tool, sibling], ["t1"])) == {"t1"}
@@ -236,7 +239,8 @@ def test_the_stage_writes_every_table_and_does_a_shard_once(tmp_path: Path, mode
     assert len(responses) == len(model.seen)
     assert {r.stage for r in read_rows(core / "syn_rejects.parquet", RejectRow)} >= {"synthesize/parse"}
     labels = Counter(p.negative_type for p in read_rows(core / "syn_pairs.parquet", PairRow))
-    assert labels["hard"] == labels["random"] == labels[None] == len(queries)
+    assert labels[None] == len(queries)
+    assert len(queries) >= labels["hard"] >= labels["random"] > 0.9 * len(queries)
     assert outcome.report.tokens["live"] == len(model.seen)
     asked = len(model.seen)
     assert execute(stage, ctx).status == "up to date"

@@ -209,6 +209,21 @@ def test_training_learns_and_repeats_to_the_byte(minilm: Path, tmp_path: Path) -
     assert losses[1] < losses[0]
 
 
+def test_one_tool_without_negatives_trains_without_a_signal(minilm: Path, tmp_path: Path) -> None:
+    """The smallest run has a single training tool: its rows cannot share a batch."""
+    rows = [TrainingRow(f"q{i}", f"query {i}", "t", "tool", (), "t", frozenset({"t"})) for i in range(2)]
+    found = train_two_tower(
+        rows,
+        TrainSettings(batch_size=2, max_length=8),
+        query_path=minilm,
+        tool_path=minilm,
+        output=tmp_path / "out",
+        seed=0,
+        device="cpu",
+    )
+    assert found.losses == [0.0, 0.0] and found.batch_sizes == [1, 1]
+
+
 def _untrained(minilm: Path, tmp_path: Path) -> Path:
     from ecoagent.retrieval import build_two_tower, save_two_tower
 
@@ -217,6 +232,17 @@ def _untrained(minilm: Path, tmp_path: Path) -> Path:
 
 
 def test_nothing_to_train_on_and_divergence_are_user_errors(minilm: Path, tmp_path: Path) -> None:
-    settings = TrainSettings(batch_size=4, learning_rate=1e6, warmup_ratio=0.0, epochs=8, max_length=8)
+    settings = TrainSettings(batch_size=4, learning_rate=1e30, warmup_ratio=0.0, max_length=8)
     with pytest.raises(UserError, match="no training pairs"):
         train_two_tower([], settings, query_path=minilm, tool_path=minilm, output=tmp_path, seed=0)
+    with pytest.raises(UserError, match="diverged"):
+        train_two_tower(
+            real_rows(),
+            settings,
+            query_path=minilm,
+            tool_path=minilm,
+            output=tmp_path / "out",
+            seed=0,
+            device="cpu",
+        )
+    assert not (tmp_path / "out").exists()

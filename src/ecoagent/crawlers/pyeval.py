@@ -5,8 +5,10 @@ from __future__ import annotations
 import ast
 import inspect
 import re
+import string
 import textwrap
 from dataclasses import dataclass
+from typing import cast
 
 from ecoagent.crawlers.pyast import PyClass, PyModule, PyPackage, dotted
 
@@ -30,7 +32,9 @@ _TEXT_METHODS = frozenset(
     {"strip", "lstrip", "rstrip", "lower", "upper", "format", "replace", "join", "title"}
 )
 _SPEC = re.compile(r"[a-z,]?|\.\d{1,2}[fge]")
-_DEPTH = 40
+_DEPTH = 100
+_STEPS = 20_000
+"""Expressions looked at for one value: code written to explode is given up on."""
 _MAX_TEXT = 1_000_000
 
 
@@ -50,6 +54,8 @@ class Evaluator:
     def __init__(self, package: PyPackage) -> None:
         self.package = package
         self._bound: list[dict[str, object]] = []
+        self._inlined: list[ast.FunctionDef] = []
+        self._steps = 0
 
     def value(self, module: PyModule, node: ast.expr | None, depth: int = 0) -> object:
         """Value of ``node``, or ``UNKNOWN``.
@@ -58,7 +64,10 @@ class Evaluator:
         package, ``dedent``/``cleandoc``, a few methods of text, and calls of package functions
         that consist of one ``return`` of such an expression.
         """
-        if node is None or depth > _DEPTH:
+        if depth == 0 and not self._inlined:
+            self._steps = 0
+        self._steps += 1
+        if node is None or depth > _DEPTH or self._steps > _STEPS:
             return UNKNOWN
         nxt = depth + 1
         if isinstance(node, ast.Constant):
@@ -198,6 +207,8 @@ class Evaluator:
             return UNKNOWN
         if function is not module.functions.get(function.name) or len(call.args) > len(args.args):
             return UNKNOWN
+        if function in self._inlined:
+            return UNKNOWN
         names = [a.arg for a in args.args]
         bound: dict[str, object] = dict.fromkeys(names, UNKNOWN)
         for name, default in zip(names[len(names) - len(args.defaults) :], args.defaults, strict=True):
@@ -205,10 +216,12 @@ class Evaluator:
         bound.update({n: self.value(module, a, depth) for n, a in zip(names, call.args, strict=False)})
         bound.update({k.arg: self.value(module, k.value, depth) for k in call.keywords if k.arg in bound})
         self._bound.append(bound)
+        self._inlined.append(function)
         try:
             return self.value(module, body[0].value, depth)
         finally:
             self._bound.pop()
+            self._inlined.pop()
 
     def _text_method(self, module: PyModule, node: ast.Call, func: ast.Attribute, depth: int) -> object:
         owner = self.value(module, func.value, depth)
@@ -217,11 +230,14 @@ class Evaluator:
         if not isinstance(owner, str) or any(a is UNKNOWN for a in [*args, *named.values()]):
             return UNKNOWN
         if func.attr == "join":
-            words = args[0] if args else None
-            if not isinstance(words, list | tuple) or not all(isinstance(w, str) for w in words):
+            words = [str(w) for w in args[0]] if args and isinstance(args[0], list | tuple) else None
+            if words is None or not all(isinstance(w, str) for w in cast(list[object], args[0])):
                 return UNKNOWN
-            return owner.join(str(w) for w in words)
+            size = sum(map(len, words)) + len(owner) * len(words)
+            return owner.join(words) if size <= _MAX_TEXT else UNKNOWN
         if not all(isinstance(a, str | int | float) for a in [*args, *named.values()]):
+            return UNKNOWN
+        if not _bounded(func.attr, owner, args):
             return UNKNOWN
         try:
             result = getattr(owner, func.attr)(*args, **{str(k): v for k, v in named.items()})
@@ -281,3 +297,18 @@ class Evaluator:
             return self.text(owner.module, value)
         default = self.field_spec(owner, annotation, value).default
         return default if isinstance(default, str) else None
+
+
+def _bounded(method: str, owner: str, args: list[object]) -> bool:
+    """Whether a text method's result stays small and looks at nothing but its arguments."""
+    if method == "replace":
+        if len(args) != 2 or not isinstance(args[0], str) or not isinstance(args[1], str) or not args[0]:
+            return False
+        return len(owner) + owner.count(args[0]) * len(args[1]) <= _MAX_TEXT
+    if method == "format":
+        try:
+            fields = [(name or "", spec or "") for _, name, spec, _ in string.Formatter().parse(owner)]
+        except ValueError:
+            return False
+        return all(re.fullmatch(r"\w*", n) and len(s) <= 3 and "{" not in s for n, s in fields)
+    return True

@@ -14,7 +14,7 @@ SECRET = re.compile(r"key|token|secret|passw|credential|auth|private|cookie|sign
 _URL = re.compile(r"https?://[^\s\"'`<>\\\])}|]+", re.IGNORECASE)
 _NOT_CALLED = re.compile(
     r"docs?\.|/docs?(/|$)|/documentation|github\.com/[\w.-]+/[\w.-]+(/|$)|readthedocs|stackoverflow|"
-    r"python\.langchain\.com|example\.(com|org)|localhost|127\.0\.0\.1|schemas?\.|w3\.org|pypi\.org|"
+    r"python\.langchain\.com|example\.(com|org)|localhost|127\.0\.0\.1|schemas?\.|w3\.org|"
     r"wikipedia\.org/wiki|^https?://(www\.)?google\.com/?$",
     re.IGNORECASE,
 )

@@ -22,12 +22,12 @@ from ecoagent.runs import (
     write_json,
     write_jsonl,
 )
+from ecoagent.runs.stage import SHARD_MARKER
 from ecoagent.schema import Candidate, ToolRecord
 from ecoagent.settings import Settings, UserError
 
 CANDIDATES, FAILURE = "candidates.jsonl", "failure.json"
 SUMMARY = "crawl_summary.json"
-SHARD_MARKER = "_shard.json"
 _SECONDS_PER_CALL, _MB_PER_SECOND, _PARSE_SECONDS_PER_MB = 2.0, 4.0, 1.5
 
 

@@ -292,8 +292,12 @@ class LabelStage(Stage):
             "agreement": None,
         }
         if requests.noted:
-            noted = noted_tools(prepared.queries, duplicate_members(self._tools(ctx)))
+            members = duplicate_members(self._tools(ctx))
+            noted = noted_tools(prepared.queries, members)
             stats["agreement"] = agreement(noted, by_query, empty)
+            golds = {g for r in requests.requests for g in r.gold}
+            # More than 0 on the whole catalog means that ids moved under the request set.
+            stats["noted_tools"] = {"known": len(golds & set(members)), "absent": len(golds - set(members))}
         return stats
 
 

@@ -1,6 +1,7 @@
 """The prompts, as jinja files released with the data, and the function that fills them in.
 
-A prompt file begins with ``{# version: N #}`` and has the blocks ``system`` and ``user``. Files whose
+A prompt file begins with ``{# version: N #}`` and has the blocks ``system`` and ``user``; a block
+``examples`` may hold turns shown before, each under a line ``=== user`` or ``=== assistant``. Files whose
 name starts with an underscore are parts that prompts include; a prompt's digest covers its parts.
 What all requests share stands first, so that an engine with prefix caching reads it once.
 """
@@ -20,6 +21,7 @@ from ecoagent.settings import UserError
 
 _FOLDER = Path(__file__).resolve().parent
 _VERSION = re.compile(r"\{#-?\s*version:\s*(\S+?)\s*-?#\}")
+_TURN = re.compile(r"^=== (user|assistant)\s*$", re.MULTILINE)
 _BLANK_LINES = re.compile(r"\n{3,}")
 
 
@@ -33,6 +35,7 @@ class RenderedPrompt:
         sha256: of the template and the parts it includes, not of the filled-in text.
         system: text of the system message.
         user: text of the user message.
+        examples: role and text of the turns shown before it.
     """
 
     name: str
@@ -40,12 +43,14 @@ class RenderedPrompt:
     sha256: str
     system: str
     user: str
+    examples: tuple[tuple[str, str], ...] = ()
 
     @property
     def messages(self) -> tuple[dict[str, str], ...]:
         """The prompt as chat messages; an empty system text is left out."""
-        user = {"role": "user", "content": self.user}
-        return ({"role": "system", "content": self.system}, user) if self.system else (user,)
+        turns = [("system", self.system)] if self.system else []
+        turns += [*self.examples, ("user", self.user)]
+        return tuple({"role": role, "content": text} for role, text in turns)
 
 
 @cache
@@ -123,7 +128,9 @@ def render(name: str, /, **context: Any) -> RenderedPrompt:
         values = template.new_context(dict(context))
         return _BLANK_LINES.sub("\n\n", "".join(template.blocks[part](values))).strip()
 
-    return RenderedPrompt(name, version, sha256, block("system"), block("user"))
+    shown = _TURN.split(block("examples"))[1:] if "examples" in template.blocks else []
+    turns = tuple((role, text.strip()) for role, text in zip(shown[::2], shown[1::2], strict=True))
+    return RenderedPrompt(name, version, sha256, block("system"), block("user"), turns)
 
 
 def prompt_digests() -> dict[str, str]:

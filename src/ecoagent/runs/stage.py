@@ -155,10 +155,12 @@ def _load_marker(name: str, ctx: RunContext) -> dict[str, Any] | None:
 
 
 def up_to_date(stage: Stage, ctx: RunContext, key: str) -> bool:
-    """Whether the marker holds ``key`` and every output still has the bytes recorded."""
+    """Whether the marker holds ``key``, nothing was left open, and outputs have the bytes recorded."""
     marker = _load_marker(stage.name, ctx)
     if marker is None or marker["key"] != key:
         return False
+    if marker["summary"].get("incomplete"):
+        return False  # something could not be had; it is tried again
     for relative, expected in marker["outputs"].items():
         path = ctx.paths.root / relative
         if not path.is_file() or sha256_file(path) != expected:

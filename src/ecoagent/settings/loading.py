@@ -137,6 +137,10 @@ def load_settings(
         if value is not None:
             values[name] = value
     values.setdefault("profile", Path(profile).stem)
+    # The stores lie in the outputs folder unless they are said to lie elsewhere.
+    stores = Path(str(values.get("outputs", "outputs"))) / "store"
+    values.setdefault("crawl", {}).setdefault("artifact_dir", str(stores / "artifacts"))
+    values.setdefault("llm", {}).setdefault("store", str(stores / "responses.sqlite"))
     try:
         return Settings(**values)
     except ValidationError as error:

@@ -7,6 +7,7 @@ import re
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from itertools import zip_longest
 
 from ecoagent.llm import GenerationRequest, Sampling
 from ecoagent.prompts import RenderedPrompt, render
@@ -15,8 +16,10 @@ from ecoagent.settings import SynthesisSettings
 
 MAX_DESCRIPTION = 360
 """Characters of a description that go into a prompt: prompts are paid for by the token, on a CPU dearly."""
-MAX_OPERATIONS = 10
+MAX_OPERATIONS = 8
 MAX_PARAMETERS = 8
+MAX_NAME = 32
+"""Characters of a parameter's name; longer ones are a form's plumbing."""
 MAX_SIBLINGS = 5
 TOKENS_PER_LINE = 40
 """Room per line asked for; a generated line takes about 20 tokens."""
@@ -24,6 +27,14 @@ TOKENS_PER_LINE = 40
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _PACKAGE = re.compile(r"^(?:@[\w.-]+/)?(?:n8n-nodes-|llama-index-tools-|langchain-)")
 _KIND_WORDS = re.compile(r"\s+(?:tool ?spec|spec|toolkit|tools?)$", re.IGNORECASE)
+_BRAND_TAIL = re.compile(r"(?<=[a-z]) (Lab|Hub|Seek|DB|Tube|Up|AI|Bot|In)\b")
+_FOR_AGENTS = re.compile(
+    r"^(?:(?:the |your )?(?:tool )?inputs?\b|(?:very )?important\b|(?:the )?outputs?\b|do not use\b"
+    r"|you must\b|simply pass\b|to use this tool\b|please use this sparingly)",
+    re.IGNORECASE,
+)
+_SENTENCE = re.compile(r"(?<=[.!?])\s*(?=[A-Z])|\n+")
+_PLUMBING = frozenset({"operation", "resource", "options", "additionalFields", "kwargs", "args", "self"})
 _MARKUP = re.compile(r"\*\*|`+|^#+\s*", re.MULTILINE)
 _LINK = re.compile(r"\[([^\]]+)\]\([^)]*\)")
 
@@ -100,17 +111,22 @@ def choose_tools(
 
 
 def humanize(name: str) -> str:
-    """``open_weather_map`` and ``YahooFinanceToolSpec`` in words; a name with blanks stays as it is."""
+    """``open_weather_map`` and ``YahooFinanceToolSpec`` in words; a name with blanks stays as it is.
+
+    Brands written in one word with a capital inside, such as GitLab, stay one word.
+    """
     text = _PACKAGE.sub("", name.strip())
     if " " in text:
         return fold_space(text)
-    text = fold_space(_CAMEL.sub(" ", re.sub(r"[_.\-/]+", " ", text)))
+    text = _BRAND_TAIL.sub(r"\1", fold_space(_CAMEL.sub(" ", re.sub(r"[_.\-/]+", " ", text))))
     return _KIND_WORDS.sub("", text) or text
 
 
 def brief(description: str, limit: int = MAX_DESCRIPTION) -> str:
-    """A description without markup, cut at the end of a sentence or word."""
-    text = fold_space(_MARKUP.sub("", _LINK.sub(r"\1", description)))
+    """A description without markup and orders to an agent, cut at the end of a sentence or word."""
+    plain = _MARKUP.sub("", _LINK.sub(r"\1", description))
+    sentences = [s for s in _SENTENCE.split(plain) if s.strip()]
+    text = fold_space(" ".join(s for s in sentences if not _FOR_AGENTS.match(s.strip())) or plain)
     if len(text) <= limit:
         return text
     cut = text[:limit]
@@ -128,18 +144,31 @@ def facts_of(tool: ToolRecord, siblings: Sequence[ToolRecord] = ()) -> ToolFacts
     name = humanize(_own_name(tool))
     group = humanize(tool.group_name or tool.group_id)
     plain = group.lower().replace(" ", "")
-    operations = dict.fromkeys(
-        fold_space(f"{op.resource or ''} {op.name or op.operation}") for op in tool.operations
-    )
+    known = plain in name.lower().replace(" ", "") or set(group.lower().split()) <= set(name.lower().split())
+    operations = _varied_operations(tool)
+    parameters = tuple(p for p in tool.parameter_names if p not in _PLUMBING and len(p) <= MAX_NAME)
     names = [humanize(_own_name(s)) for s in sorted(siblings, key=lambda s: s.id) if s.id != tool.id]
     return ToolFacts(
         name,
-        None if plain in name.lower().replace(" ", "") else group,
+        None if known else group,
         brief(tool.description),
-        tuple(operations)[:MAX_OPERATIONS],
-        tuple(tool.parameter_names[:MAX_PARAMETERS]),
+        operations,
+        () if operations else parameters[:MAX_PARAMETERS],
         tuple(n for n in dict.fromkeys(names) if n != name)[:MAX_SIBLINGS],
     )
+
+
+def _varied_operations(tool: ToolRecord) -> tuple[str, ...]:
+    """Some operations, from as many resources as there are: the first of each, then the second …"""
+    by_resource: defaultdict[str, list[str]] = defaultdict(list)
+    for op in tool.operations:
+        label = fold_space(op.name or op.operation)
+        resource = fold_space(op.resource or "")
+        if resource.lower() not in label.lower():
+            label = f"{resource}: {label}"
+        by_resource[resource].append(label)
+    rounds = [label for labels in zip_longest(*by_resource.values()) for label in labels if label]
+    return tuple(dict.fromkeys(rounds))[:MAX_OPERATIONS]
 
 
 def _own_name(tool: ToolRecord) -> str:
