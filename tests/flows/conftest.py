@@ -15,9 +15,6 @@ from pathlib import Path
 import pytest
 
 from ecoagent.runs import RunPaths
-from ecoagent.settings import quiet_environment
-
-quiet_environment()
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 COMMAND = [sys.executable, "-m", "ecoagent.cli"]

@@ -174,8 +174,10 @@ def test_the_version_is_added_to_a_bare_address() -> None:
     assert ServerEngine("http://h:1/v1/", "m").base_url == "http://h:1/v1"
 
 
+# A test run in the background may have been started with SIGINT ignored, which children inherit.
 INTERRUPTED = """
-import sys
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from ecoagent.llm import ServerEngine
 from tests.unit.llm_scripted import ask
 print("asking", flush=True)
@@ -200,7 +202,10 @@ def test_an_interrupt_does_not_wait_for_requests_in_flight() -> None:
             connection, _ = silent.accept()
             with connection:
                 asking.send_signal(signal.SIGINT)
-                assert asking.wait(timeout=30) != 0
+                try:
+                    assert asking.wait(timeout=30) != 0
+                finally:
+                    asking.kill()
 
 
 def test_a_defect_in_a_worker_reaches_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
