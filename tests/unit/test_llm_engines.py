@@ -183,18 +183,18 @@ def test_the_real_model_in_process_and_over_its_loopback_port(tmp_path: Path) ->
         assert first.first_token_logprobs is not None
         best = max(first.first_token_logprobs, key=first.first_token_logprobs.__getitem__)
         assert best.strip().lower() == "yes" and len(first.first_token_logprobs) <= 5
-        assert _score(embedded, request) <= 1.0
+        assert 0 <= _score(embedded, request) <= 10
     finally:
         embedded.close()
 
 
-def _score(embedded: EmbeddedEngine, request: GenerationRequest) -> float:
+def _score(embedded: EmbeddedEngine, request: GenerationRequest) -> int:
     schema = {
         "type": "object",
-        "properties": {"score": {"type": "number", "minimum": 0, "maximum": 1}},
+        "properties": {"score": {"type": "integer", "minimum": 0, "maximum": 10}},
         "required": ["score"],
         "additionalProperties": False,
     }
     sampling = Sampling(temperature=0.0, top_p=1.0, max_tokens=24, seed=1, json_schema=json.dumps(schema))
     response = embedded.generate([request.model_copy(update={"sampling": sampling})])[0]
-    return float(json.loads(response.text)["score"])
+    return int(json.loads(response.text)["score"])

@@ -121,7 +121,7 @@ def test_names_in_words(name: str, shown: str) -> None:
 
 def test_descriptions_are_cut_at_a_sentence() -> None:
     text = "Reads a file. " * 60
-    assert len(brief(text)) <= 360 and brief(text).endswith("file.")
+    assert len(brief(text)) <= 300 and brief(text).endswith("file.")
     assert (
         brief("A wrapper around [Minds](https://minds.example). **Useful**.")
         == "A wrapper around Minds. Useful."
@@ -157,6 +157,9 @@ def test_requests_differ_by_intent_and_round_only() -> None:
     requests = [request_of(a, FACTS, SETTINGS, seed=0) for a in first]
     assert len({r.sampling.seed for r in requests}) == 3
     assert requests == [request_of(a, FACTS, SETTINGS, seed=0) for a in first]
+    turns = first_asks([f"t{i}" for i in range(6)], SETTINGS)
+    assert [a.tool_id for a in turns[:5]] == ["t0", "t1", "t2", "t3", "t0"]
+    assert len({a.id for a in turns}) == len(turns) == 18
     again = retry_asks("t", {"direct": 4, "howto": 3}, 1, SETTINGS)
     assert [(a.intent, a.attempt) for a in again] == [("troubleshooting", 1)]
     assert len(retry_asks("t", {}, 1, SETTINGS)) == 3

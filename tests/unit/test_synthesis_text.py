@@ -127,6 +127,13 @@ def test_no_line_is_lost_and_nothing_raises(text: str, finish: str) -> None:
     assert all(unwrap(x.text) == x.text for x in lines)
 
 
+def test_people_may_say_they_cannot() -> None:
+    text = (
+        "I can't help my son with fractions, find him a worksheet.\nI cannot open the file from Oslo, get it."
+    )
+    assert [x.reason for x in parse_response(text)] == [None, None]
+
+
 def test_english_without_small_words_passes_if_short() -> None:
     assert is_english("Translate invoice 4412 quickly")
     assert is_english("What's Zoë's new address in Malmö?")
@@ -186,6 +193,8 @@ def test_name_leak_is_limited_and_nothing_is_lost(leaks: list[bool], share: floa
         ("Use this tool to search the archive for maps", "about_the_tool"),
         ("You can search for flights with the airline's site", "answer"),
         ("To search for flights you need a departure city", "answer"),
+        ("To search a CSV's content, start by opening the file", "answer"),
+        ("The page was not found. Please try again with other words.", "answer"),
         ("To whom should I send the invoice from Brno?", None),
         (PLAIN, None),
     ],

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ecoagent import __version__
-from ecoagent.cli import data, stages, tail
+from ecoagent.cli import data, publishing, stages, tail
 from ecoagent.settings import quiet_environment
 
 app = typer.Typer(
@@ -55,10 +55,10 @@ stages.add_stage_commands(
     app,
     {
         "audit": "Check every table; the release gate (exit code 1 if it is not passed).",
-        "publish": "Write the data set in Hub layout with its card.",
         "report": "Write the HTML report.",
     },
 )
+app.command("publish")(publishing.publish)
 app.command("diff")(data.diff)
 app.command("rehydrate")(data.rehydrate)
 app.add_typer(data.models_app, name="models")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Sequence
-from concurrent.futures import Future, as_completed
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from typing import Any
 
 import requests
@@ -31,6 +31,7 @@ from ecoagent.settings import UserError
 
 MAX_RETRY_AFTER_S = 120.0
 CONNECT_TIMEOUT_S = 10.0
+POLL_S = 0.5
 _TRANSIENT = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
 
 
@@ -102,11 +103,16 @@ class ServerEngine:
         }
         results: dict[int, GenerationResponse] = {}
         try:
-            for future in as_completed(pending):
-                response = future.result()
-                results[pending[future]] = response
-                if on_response is not None:
-                    on_response(response)
+            waiting = set(pending)
+            while waiting:
+                # With a limit: polars' signal handler restarts an endless wait, so that Ctrl-C
+                # would be seen only when a response arrives.
+                done, waiting = wait(waiting, timeout=POLL_S, return_when=FIRST_COMPLETED)
+                for future in sorted(done, key=pending.__getitem__):
+                    response = future.result()
+                    results[pending[future]] = response
+                    if on_response is not None:
+                        on_response(response)
         finally:
             # Only an error or an interrupt leaves anything to cancel.
             for future in pending:

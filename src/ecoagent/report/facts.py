@@ -100,10 +100,14 @@ def _by_hash(frame: pl.DataFrame, key: str) -> pl.DataFrame:
 
 
 def _tool_names(tools: pl.DataFrame) -> dict[str, str]:
-    return {
-        i: f"{shown or name} ({SOURCE_NAMES.get(source, source)})"
-        for i, shown, name, source in tools.select("id", "display_name", "name", "source").iter_rows()
-    }
+    """How a tool is shown: with its service or package where its name alone would mean nothing."""
+    names = {}
+    for row in tools.select("id", "display_name", "name", "group_name", "source").iter_rows(named=True):
+        shown, group = row["display_name"] or row["name"], row["group_name"]
+        if group and group.lower() not in shown.lower():
+            shown = f"{group}: {shown}"
+        names[row["id"]] = f"{shown} ({SOURCE_NAMES.get(row['source'], row['source'])})"
+    return names
 
 
 def query_samples(

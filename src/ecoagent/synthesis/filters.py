@@ -19,9 +19,9 @@ _ABOUT_THE_TOOL = re.compile(
 )
 _ANSWER = re.compile(
     r"^(?:yes\b|no,|you (?:can|could|should|need|will|must)\b|to (?:\w+ ){1,12}?(?:you|simply)\b"
-    r"|try (?:using|to)\b"
+    r"|to [^,?]{3,60}, (?:start|use|open|first|go|click|follow|enter|type)\b|try (?:using|to)\b"
     r"|i(?:['’]ll| will| can) (?:help|assist|find|show|look)\b|it (?:is|allows|provides|returns)\b"
-    r"|(?:step|option|answer) \d)",
+    r"|(?:step|option|answer) \d|.*\bplease try again\b)",
     re.IGNORECASE,
 )
 

@@ -33,8 +33,10 @@ _META = re.compile(
     re.IGNORECASE,
 )
 _REFUSAL = re.compile(
-    r"\bas an ai\b|\blanguage model\b|\bi (?:cannot|can['’]t|am unable to|['’]m unable to)"
-    r" (?:assist|help|fulfil|fulfill|generate|provide|comply|create|write)\b|^i['’]m sorry,? but\b",
+    r"\bas an ai\b|\blanguage model\b|\bi(?: cannot| can['’]t| am unable to|['’]m unable to)"
+    r" (?:(?:assist|help)(?: you)? (?:with (?:that|this)|you\b|that\b|generat|creat|writ)"
+    r"|fulfill?\b|comply\b|(?:generate|provide|create|write) (?:that|this|these|such|messages|queries))"
+    r"|^i['’]m sorry,? but\b",
     re.IGNORECASE,
 )
 _CODE = re.compile(

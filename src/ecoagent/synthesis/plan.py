@@ -14,13 +14,14 @@ from ecoagent.prompts import RenderedPrompt, render
 from ecoagent.schema import NormalizedTool, ToolRecord, catalog_of, fold_space
 from ecoagent.settings import SynthesisSettings
 
-MAX_DESCRIPTION = 360
+MAX_DESCRIPTION = 300
 """Characters of a description that go into a prompt: prompts are paid for by the token, on a CPU dearly."""
 MAX_OPERATIONS = 8
 MAX_PARAMETERS = 8
 MAX_NAME = 32
 """Characters of a parameter's name; longer ones are a form's plumbing."""
 MAX_SIBLINGS = 5
+TOOLS_IN_TURN = 4
 TOKENS_PER_LINE = 40
 """Room per line asked for; a generated line takes about 20 tokens."""
 
@@ -188,11 +189,17 @@ def all_facts(tools: Sequence[ToolRecord], chosen: Sequence[str]) -> dict[str, T
 
 
 def first_asks(tool_ids: Sequence[str], settings: SynthesisSettings) -> list[Ask]:
-    """The first round: every intent of every tool, ``queries_per_tool`` lines over the intents."""
+    """The first round: every intent of every tool, ``queries_per_tool`` lines over the intents.
+
+    A few tools at a time take turns intent by intent: requests in flight together are of different
+    tools, and a tool's next request finds what was read of it still in the engine's prefix cache.
+    """
+    counts = list(zip(settings.intents, lines_per_intent(settings), strict=True))
     return [
         Ask(tool_id, intent, 0, count)
-        for tool_id in tool_ids
-        for intent, count in zip(settings.intents, lines_per_intent(settings), strict=True)
+        for start in range(0, len(tool_ids), TOOLS_IN_TURN)
+        for intent, count in counts
+        for tool_id in tool_ids[start : start + TOOLS_IN_TURN]
     ]
 
 
