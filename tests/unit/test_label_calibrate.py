@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from ecoagent.labeling import find_calibration, load_calibrations
+from ecoagent.labeling import find_calibration, load_calibrations, load_requests
 from ecoagent.labeling.calibrate import (
     Calibration,
     LabelledPair,
@@ -18,6 +18,7 @@ from ecoagent.labeling.calibrate import (
     propose_threshold,
 )
 from ecoagent.labeling.calibration_run import write_calibrations
+from ecoagent.runs import digest
 from ecoagent.settings import UserError, load_settings
 
 
@@ -133,5 +134,7 @@ def test_shipped_profiles_have_a_calibration_for_the_present_prompt(profile: str
     assert labeling.verifier_score == "calibrated"
     found = find_calibration(settings.llm.model, labeling.encoder, labeling.verifier_form)
     assert found is not None, "the prompt or a model changed: measure again"
+    fold = [r.model_dump(mode="json") for r in load_requests().requests if r.fold == "calibration"]
+    assert found.requests_digest == digest(fold), "the calibration fold changed: measure again"
     assert found.auc > 0.7
     assert found.auc_by_form[labeling.verifier_form] == max(found.auc_by_form.values())

@@ -18,7 +18,6 @@ TOOL = {
     "description": "Creates a file in a repository.",
     "operations": [],
     "parameters": ["path", "content"],
-    "siblings": ["Delete File"],
 }
 
 
@@ -42,9 +41,9 @@ def test_render_fills_in_and_carries_the_identity() -> None:
 
 
 def test_empty_facts_leave_no_empty_lines() -> None:
-    bare = TOOL | {"group": None, "parameters": [], "siblings": []}
+    bare = TOOL | {"group": None, "parameters": []}
     text = render("synthesize_direct", count=4, **bare).user
-    assert "Belongs to" not in text and "inputs" not in text and "Other tools" not in text
+    assert "Belongs to" not in text and "inputs" not in text
     assert "None" not in text and "\n\n\n" not in text
 
 
@@ -53,7 +52,7 @@ def test_intents_share_everything_but_the_last_part() -> None:
     assert len({(r.system, r.examples) for r in rendered}) == 1
     same = takewhile(lambda c: len(set(c)) == 1, zip(*(r.user for r in rendered), strict=False))
     shared = "".join(c[0] for c in same)
-    assert "Delete File" in shared
+    assert "path, content" in shared
     assert all(len(r.user) - len(shared) < 400 for r in rendered)
 
 

@@ -15,7 +15,7 @@ from ecoagent.runs import RunContext, digest, execute, read_json, read_rows, sha
 from ecoagent.schema import Operation, PairRow, QueryRow, RejectRow, ResponseRow, ScoredTool, catalog_of
 from ecoagent.settings import SynthesisSettings
 from ecoagent.synthesis import stage as stage_module
-from ecoagent.synthesis.generate import ToolSource, generate
+from ecoagent.synthesis.generate import ToolSource, generate, names_sibling
 from ecoagent.synthesis.plan import (
     ToolFacts,
     all_facts,
@@ -144,7 +144,7 @@ def test_facts_tell_the_group_siblings_and_operations() -> None:
     sibling = base.model_copy(update={"id": "t2", "name": "Delete File"})
     facts = facts_of(tool, [tool, sibling])
     assert (facts.name, facts.group, facts.siblings) == ("Create File", "github", ("Delete File",))
-    assert facts.operations == ("file: Create",) and facts.parameters == ()
+    assert facts.operations == ("Create (file)",) and facts.parameters == ()
     named = facts_of(tool.model_copy(update={"name": "GitHub Search"}))
     assert named.group is None
     assert set(all_facts([tool, sibling], ["t1"])) == {"t1"}
@@ -186,6 +186,15 @@ def test_failed_requests_are_rows_and_the_tool_is_listed_as_short() -> None:
     assert len(failures) == 9 and {r.reason for r in failures} == {"error:timeout"}
     assert made.stats["failed"] == 9
     assert sum(r.status != "ok" for r in made.responses) == 9
+
+
+def test_siblings_stand_in_no_prompt_and_their_lines_are_rejected() -> None:
+    source = _sources(1)["tool:0"]
+    assert not names_sibling("Create a file for the Oslo trip.", source)
+    assert names_sibling("Please delete file notes.txt from the Oslo trip.", source)
+    assert not names_sibling("After you create_file, delete file old.txt.", source)
+    request = request_of(first_asks(["tool:0"], SETTINGS)[0], FACTS, SETTINGS, seed=0)
+    assert "Delete File" not in request.messages[-1]["content"]
 
 
 def test_one_tool_does_not_change_anothers_lines() -> None:

@@ -14,14 +14,24 @@ _WORD = re.compile(r"\w+")
 _PLACEHOLDER = re.compile(r"\[[^\]\d]{3,}\]|<[^>\d]{3,}>|\{[^}]{2,}\}|\bXYZ\b|\byour[_-]\w+|\.\.\.$|…$")
 _ABOUT_THE_TOOL = re.compile(
     r"\b(?:this|the|that) (?:tool|function|plugin|node|api wrapper|message|assistant|user)(?:['’]s)?\b"
-    r"|\b(?:using|with|via) (?:this|the) (?:tool|function|node)\b",
+    r"|\b(?:using|with|via) (?:this|the) (?:tool|function|node)\b|\bthe (?:[\w.-]+ ){1,5}tool\b",
     re.IGNORECASE,
 )
 _ANSWER = re.compile(
     r"^(?:yes\b|no,|you (?:can|could|should|need|will|must)\b|to (?:\w+ ){1,12}?(?:you|simply)\b"
     r"|to [^,?]{3,60}, (?:start|use|open|first|go|click|follow|enter|type)\b|try (?:using|to)\b"
     r"|i(?:['’]ll| will| can) (?:help|assist|find|show|look)\b|it (?:is|allows|provides|returns)\b"
-    r"|(?:step|option|answer) \d|.*\bplease try again\b)",
+    r"|(?:step|option|answer) \d|.*\bplease try again\b|.*\bi(?:['’]d| would) use\b)",
+    re.IGNORECASE,
+)
+
+
+_STATEMENT = re.compile(r"^(?:the|a|an|this|that|these|it|there|my|our)\b[^?]*$", re.IGNORECASE)
+_WISH_OR_TROUBLE = re.compile(
+    r"\bplease\b|\b(?:can|could|will|would) you\b|\bi(?:['’]d| would)? (?:need|want|like)\b"
+    r"|\bneeds?\b|\bhelp\b|\b(?:not|no|never|cannot|but|although|instead|wrong|missing|lost|empty|broken|tr(?:y|ied|ying))\b"
+    r"|n['’]t\b|\bfail|\berror"
+    r"|\b(?:get|find|show|tell|give|send|check|fix|put|make|look)\b (?:me|it|them|us|up)\b",
     re.IGNORECASE,
 )
 
@@ -107,12 +117,14 @@ def leaks_name(text: str, names: Sequence[str]) -> bool:
 
 
 def no_query(text: str) -> str | None:
-    """Lines that are about the tool, are answers, or hold a placeholder."""
+    """Lines that are about the tool, are answers or bare statements, or hold a placeholder."""
     if _PLACEHOLDER.search(text):
         return "placeholder"
     if _ABOUT_THE_TOOL.search(text):
         return "about_the_tool"
-    return "answer" if _ANSWER.match(text) else None
+    if _ANSWER.match(text):
+        return "answer"
+    return "statement" if _STATEMENT.match(text) and not _WISH_OR_TROUBLE.search(text) else None
 
 
 def reason_to_reject(text: str, description: str, settings: SynthesisSettings) -> str | None:

@@ -11,7 +11,14 @@ from ecoagent.llm import Engine, GenerationRequest, GenerationResponse, to_respo
 from ecoagent.schema import ResponseRow, normalize_query, tokens
 from ecoagent.settings import SynthesisSettings
 from ecoagent.synthesis.dedup import deduplicate
-from ecoagent.synthesis.filters import Query, Rejected, flagged, limit_name_leak, reason_to_reject
+from ecoagent.synthesis.filters import (
+    Query,
+    Rejected,
+    flagged,
+    leaks_name,
+    limit_name_leak,
+    reason_to_reject,
+)
 from ecoagent.synthesis.parse import parse_response
 from ecoagent.synthesis.plan import Ask, ToolFacts, first_asks, request_of, retry_asks
 
@@ -156,11 +163,18 @@ def _collect(
             tool.rejects.append(Rejected(where, "parse", line.reason, line.raw))
             continue
         reason = reason_to_reject(line.text, source.description, settings)
+        if reason is None and names_sibling(line.text, source):
+            reason = "sibling"
         if reason:
             tool.rejects.append(Rejected(where, "filter", reason, line.text))
             continue
         query = Query(ask.tool_id, ask.intent, ask.attempt, line.number, answer.request_hash, line.text)
         tool.found.append(flagged(query, source.names))
+
+
+def names_sibling(text: str, source: ToolSource) -> bool:
+    """Whether a line names another tool of the group, and not the one it was written for."""
+    return leaks_name(text, source.facts.siblings) and not leaks_name(text, source.names)
 
 
 def _select(found: Sequence[Query], settings: SynthesisSettings) -> tuple[list[Query], list[Rejected]]:

@@ -20,7 +20,7 @@ MAX_OPERATIONS = 8
 MAX_PARAMETERS = 8
 MAX_NAME = 32
 """Characters of a parameter's name; longer ones are a form's plumbing."""
-MAX_SIBLINGS = 5
+MAX_SIBLINGS = 24
 TOOLS_IN_TURN = 4
 TOKENS_PER_LINE = 40
 """Room per line asked for; a generated line takes about 20 tokens."""
@@ -35,14 +35,20 @@ _FOR_AGENTS = re.compile(
     re.IGNORECASE,
 )
 _SENTENCE = re.compile(r"(?<=[.!?])\s*(?=[A-Z])|\n+")
-_PLUMBING = frozenset({"operation", "resource", "options", "additionalFields", "kwargs", "args", "self"})
+_PLUMBING = frozenset(
+    {"operation", "resource", "options", "additionalFields", "kwargs", "args", "self", "limit", "page_number"}
+)
 _MARKUP = re.compile(r"\*\*|`+|^#+\s*", re.MULTILINE)
 _LINK = re.compile(r"\[([^\]]+)\]\([^)]*\)")
 
 
 @dataclass(frozen=True)
 class ToolFacts:
-    """What a prompt says of a tool."""
+    """What a prompt says of a tool, and the names of its siblings.
+
+    Siblings stand in no prompt: a small model writes about whatever tool is named to it, "not meant
+    here" or not. A line that names one is rejected instead.
+    """
 
     name: str
     group: str | None
@@ -140,7 +146,7 @@ def facts_of(tool: ToolRecord, siblings: Sequence[ToolRecord] = ()) -> ToolFacts
 
     Args:
         tool: the tool.
-        siblings: other tools of its group; their names show what the tool is not.
+        siblings: other tools of its group; their names show what a line must not be about.
     """
     name = humanize(_own_name(tool))
     group = humanize(tool.group_name or tool.group_id)
@@ -164,9 +170,10 @@ def _varied_operations(tool: ToolRecord) -> tuple[str, ...]:
     by_resource: defaultdict[str, list[str]] = defaultdict(list)
     for op in tool.operations:
         label = fold_space(op.name or op.operation)
-        resource = fold_space(op.resource or "")
-        if resource.lower() not in label.lower():
-            label = f"{resource}: {label}"
+        resource = humanize(op.resource or "").lower()
+        # "Replicate cart" says already that it is about carts.
+        if resource.removesuffix("s") not in label.lower():
+            label = f"{label} ({resource})"
         by_resource[resource].append(label)
     rounds = [label for labels in zip_longest(*by_resource.values()) for label in labels if label]
     return tuple(dict.fromkeys(rounds))[:MAX_OPERATIONS]
@@ -234,7 +241,9 @@ def retry_asks(
 
 def prompt_of(ask: Ask, facts: ToolFacts) -> RenderedPrompt:
     """The filled-in prompt of a request."""
-    return render(f"synthesize_{ask.intent}", count=ask.count, **asdict(facts))
+    shown = asdict(facts)
+    del shown["siblings"]
+    return render(f"synthesize_{ask.intent}", count=ask.count, **shown)
 
 
 def request_of(ask: Ask, facts: ToolFacts, settings: SynthesisSettings, *, seed: int) -> GenerationRequest:
