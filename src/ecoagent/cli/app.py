@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ecoagent import __version__
-from ecoagent.cli import data, publishing, stages, tail
+from ecoagent.cli import data, labeling, publishing, stages, tail
 from ecoagent.settings import quiet_environment
 
 app = typer.Typer(
@@ -45,7 +45,12 @@ stages.add_stage_commands(
         "normalize": "Bring every candidate into the shared schema; rejects keep their reasons.",
         "score": "Score each tool's metadata reliability (Eq. 4-5).",
         "synthesize": "Generate EcoAgent-Syn: queries, filters, exact deduplication, negatives, splits.",
-        "label": "Label EcoAgent-Real: encoder candidates, then LLM verification.",
+    },
+)
+app.command("label")(labeling.label)
+stages.add_stage_commands(
+    app,
+    {
         "train": "Train the dual encoder with InfoNCE (Eq. 3).",
         "evaluate": "Offline ranking metrics and the failure simulator (Tables 1 and 2).",
     },

@@ -311,7 +311,7 @@ def load_calibrations(path: Path | None = None) -> list[Calibration]:
         raw = read_json(path)
     else:
         raise UserError(
-            f"calibration file {path} does not exist", remedy="make it with `ecoagent label --calibrate`"
+            f"calibration file {path} does not exist", remedy="make it with `ecoagent label --calibrate FILE`"
         )
     try:
         return [Calibration(**entry) for entry in raw["calibrations"]]
