@@ -17,9 +17,9 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, get_args
+from typing import Literal, get_args
 
-from ecoagent.llm import GenerationRequest, GenerationResponse, Message, Sampling, to_response_row
+from ecoagent.llm import AsksModel, GenerationRequest, Message, Sampling, to_response_row
 from ecoagent.prompts import prompt_digests, render
 from ecoagent.schema import NormalizedTool, ResponseRow, fold_space
 
@@ -37,16 +37,6 @@ _JSON = re.compile(r"\{[^{}]*\}")
 _NUMBER = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?|\.\d+)\s*(%|/\s*(\d+))?")
 _WORD = re.compile(r"[a-z]+")
 _YES, _NO = frozenset({"yes", "true"}), frozenset({"no", "false", "not"})
-
-
-class AsksModel(Protocol):
-    """The part of an engine the verifier needs."""
-
-    def generate(
-        self, requests: Sequence[GenerationRequest], *, label: str = "model"
-    ) -> list[GenerationResponse]:
-        """Answer all requests, in their order."""
-        ...
 
 
 @dataclass(frozen=True)

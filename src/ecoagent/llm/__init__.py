@@ -4,6 +4,7 @@ from ecoagent.llm.embedded import EmbeddedEngine
 from ecoagent.llm.engine import EngineCounters, StoredEngine
 from ecoagent.llm.opening import close_engines, make_engine, open_engine
 from ecoagent.llm.protocol import (
+    AsksModel,
     Engine,
     GenerationRequest,
     GenerationResponse,
@@ -20,6 +21,7 @@ from ecoagent.llm.store import ResponseStore
 from ecoagent.llm.vllm import VllmEngine
 
 __all__ = [
+    "AsksModel",
     "EmbeddedEngine",
     "Engine",
     "EngineCounters",

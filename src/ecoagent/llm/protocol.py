@@ -152,3 +152,17 @@ def estimate_tokens(requests: Iterable[GenerationRequest]) -> TokenEstimate:
         characters += sum(len(m["content"]) for m in request.messages)
         limit += request.sampling.max_tokens
     return TokenEstimate(requests=count, tokens_in=round(characters / CHARACTERS_PER_TOKEN), tokens_out=limit)
+
+
+class AsksModel(Protocol):
+    """What stages need of an engine: answers in order, and a name for the progress line."""
+
+    def generate(
+        self,
+        requests: Sequence[GenerationRequest],
+        on_response: OnResponse | None = None,
+        *,
+        label: str = "model",
+    ) -> list[GenerationResponse]:
+        """Answer all requests, in their order."""
+        ...

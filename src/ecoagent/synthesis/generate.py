@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ecoagent.llm import Engine, GenerationRequest, GenerationResponse, to_response_row
+from ecoagent.llm import AsksModel, GenerationRequest, GenerationResponse, to_response_row
 from ecoagent.schema import ResponseRow, normalize_query, tokens
 from ecoagent.settings import SynthesisSettings
 from ecoagent.synthesis.dedup import deduplicate
@@ -78,11 +78,12 @@ class _Tool:
 
 def generate(
     tools: Mapping[str, ToolSource],
-    engine: Engine,
+    engine: AsksModel,
     settings: SynthesisSettings,
     *,
     seed: int,
     on_response: OnResponse | None = None,
+    label: str = "synthesize",
 ) -> Generated:
     """Queries for every tool: a first round of all intents, then rounds for those that are short.
 
@@ -94,6 +95,7 @@ def generate(
         settings: numbers, filters and sampling.
         seed: the run's seed; each request's own seed depends on tool, intent and round.
         on_response: sees each response as it arrives.
+        label: what the progress line calls this work.
     """
     state = {tool_id: _Tool(Coverage(tool_id)) for tool_id in sorted(tools)}
     rows: dict[str, ResponseRow] = {}
@@ -110,7 +112,7 @@ def generate(
         if not asks:
             break
         requests = [request_of(a, tools[a.tool_id].facts, settings, seed=seed) for a in asks]
-        answers = engine.generate(requests, on_response)
+        answers = engine.generate(requests, on_response, label=label if not attempt else f"{label}, again")
         for ask, request, answer in zip(asks, requests, answers, strict=True):
             rows[answer.request_hash] = to_response_row(request, answer)
             _count(counts, answer)

@@ -106,7 +106,13 @@ class SynthesizeStage(Stage):
     def run_shard(self, ctx: RunContext, shard: Shard, directory: Path) -> None:
         """Generate for the shard's tools; every line ends up accepted or rejected with a reason."""
         engine = open_engine(ctx.settings, ctx.progress)
-        made = generate(self._sources(ctx, shard.ids), engine, ctx.settings.synthesis, seed=ctx.settings.seed)
+        made = generate(
+            self._sources(ctx, shard.ids),
+            engine,
+            ctx.settings.synthesis,
+            seed=ctx.settings.seed,
+            label=f"synthesize {shard.key}",
+        )
         write_jsonl(directory / "lines.jsonl", map(as_row, made.queries))
         write_jsonl(directory / "rejects.jsonl", map(as_row, made.rejects))
         write_jsonl(directory / "responses.jsonl", made.responses)
