@@ -131,6 +131,6 @@ def test_dry_run_writes_nothing(smoke: SmokeBuild) -> None:
     )
     assert done.code == 0, done.output
     planned = json.loads(done.output[done.output.index("{") :])
-    assert list(sorted(planned)) == sorted(STAGES)
+    assert sorted(planned) == sorted(STAGES)
     assert planned["crawl"]["state"] == "would run"
     assert not (smoke.home / "outputs" / "runs" / "dry" / "core").exists()
