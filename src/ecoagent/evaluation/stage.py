@@ -111,7 +111,7 @@ class EvaluateStage(Stage):
         return StageReport(
             outputs=outputs,
             rows={"offline": len(rows), "dynamic": len(dynamic["rows"])},
-            summary={"offline": summary_rows(rows), "dynamic": dynamic_summary(dynamic)},
+            summary={"Table 1, offline": summary_rows(rows), dynamic_title(dynamic): dynamic_summary(dynamic)},
         )
 
     def _rank(self, ctx: RunContext, name: str, directory: Path) -> None:
@@ -241,7 +241,7 @@ def _training_notes(ctx: RunContext) -> list[str]:
 
 def summary_rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The offline table as the console shows it."""
-    shown = ("MRR", "nDCG@5", "Recall@5", "Hit@1")
+    shown = ("MRR", "Recall@1", "Recall@5")
     return [
         {
             "set": row["set"],
@@ -253,6 +253,14 @@ def summary_rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         }
         for row in rows
     ]
+
+
+def dynamic_title(dynamic: dict[str, Any]) -> str:
+    """Name of the dynamic table, with the stamp it bears where its golds are few."""
+    rows = dynamic["rows"]
+    if not any(row["underpowered"] for row in rows):
+        return "Table 2, dynamic"
+    return f"Table 2, dynamic (UNDERPOWERED: {rows[0]['distinct_golds']} distinct gold tools)"
 
 
 def dynamic_summary(dynamic: dict[str, Any]) -> list[dict[str, Any]]:
