@@ -148,7 +148,6 @@ def dynamic_figure(series: Sequence[Series], onset: int) -> bytes:
             axes[1, column].plot(steps[: len(item.fault)], [100 * v for v in item.fault], **style)
         for axis in axes[:, column]:
             axis.axvline(onset, color=MUTED, linewidth=1)
-            axis.set_ylim(bottom=0)
         axes[0, column].set_title(f"{100 * rate:g}% of the gold tools fail", loc="left", fontsize=9)
         axes[0, column].annotate(
             "outage",
@@ -164,6 +163,10 @@ def dynamic_figure(series: Sequence[Series], onset: int) -> bytes:
     axes[1, 0].set_ylabel("call to a tool that is down, %")
     handles, names = axes[0, 0].get_legend_handles_labels()
     figure.legend(handles, names, loc="outside upper center", ncols=min(len(names), 5))
+    # After every panel of a row has drawn: setting a limit ends its autoscaling.
+    for row, rates_of in enumerate(([s.success for s in series], [s.fault for s in series])):
+        highest = 100 * max((max(values, default=0.0) for values in rates_of), default=0.0)
+        axes[row, 0].set_ylim(0, max(1.0, 1.06 * highest))
     return _png(plt, figure)
 
 
