@@ -111,7 +111,10 @@ class EvaluateStage(Stage):
         return StageReport(
             outputs=outputs,
             rows={"offline": len(rows), "dynamic": len(dynamic["rows"])},
-            summary={"Table 1, offline": summary_rows(rows), dynamic_title(dynamic): dynamic_summary(dynamic)},
+            summary={
+                "Table 1, offline": summary_rows(rows),
+                dynamic_title(dynamic): dynamic_summary(dynamic),
+            },
         )
 
     def _rank(self, ctx: RunContext, name: str, directory: Path) -> None:
