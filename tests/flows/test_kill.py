@@ -19,11 +19,14 @@ SEED = 20261130
 
 
 def kill_in(stage: str, home: Path, delay: float) -> str:
-    """Start the build, wait for ``stage`` to start, SIGKILL everything ``delay`` seconds later."""
+    """Start the build, wait for ``stage`` to start, SIGKILL everything ``delay`` seconds later.
+
+    The stage is forced, since a kill that came late in the one before may have let it finish.
+    """
     log = home / f"killed-in-{stage}.log"
     with log.open("wb") as handle:
         process = subprocess.Popen(
-            [*COMMAND, "build", "--profile", "smoke"],
+            [*COMMAND, "build", "--profile", "smoke", "--force", stage],
             cwd=home,
             stdout=handle,
             stderr=handle,
