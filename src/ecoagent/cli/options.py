@@ -13,7 +13,14 @@ import typer
 from ecoagent.runs import Progress
 from ecoagent.settings import Settings, UserError, load_settings
 
-Profile = Annotated[str, typer.Option(help="Shipped profile (local, paper, smoke) or a path to a TOML file.")]
+Profile = Annotated[
+    str | None,
+    typer.Option(
+        envvar="ECOAGENT_PROFILE",
+        help="Shipped profile (local, paper, smoke), a TOML file, or a run's manifest.json. By default the "
+        "settings recorded for an existing --run, else local.",
+    ),
+]
 Run = Annotated[str | None, typer.Option(help="Run name under outputs/runs; by default the profile's.")]
 Limit = Annotated[int | None, typer.Option(min=1, help="Process at most this many items per stage.")]
 Seed = Annotated[int | None, typer.Option(min=0, help="Seed of everything random.")]
@@ -28,10 +35,20 @@ Set = Annotated[
 
 
 def settings_of(
-    profile: str, run: str | None, limit: int | None, seed: int | None, overrides: list[str] | None
+    profile: str | None, run: str | None, limit: int | None, seed: int | None, overrides: list[str] | None
 ) -> Settings:
-    """Settings from a command's options."""
-    return load_settings(profile, overrides=overrides or (), run=run, limit=limit, seed=seed)
+    """Settings from a command's options.
+
+    A run that is there and whose profile is not named goes on with the settings recorded for it, so
+    that a stage run alone does not mix two profiles in one run.
+    """
+    chosen = profile or "local"
+    if profile is None and run is not None:
+        named = load_settings("local", overrides=overrides or (), run=run)
+        manifest = named.outputs / "runs" / named.run_name / "manifest.json"
+        if manifest.is_file():
+            chosen = str(manifest)
+    return load_settings(chosen, overrides=overrides or (), run=run, limit=limit, seed=seed)
 
 
 def print_json(value: Any) -> None:

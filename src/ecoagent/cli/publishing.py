@@ -18,7 +18,7 @@ def publish(
         bool, typer.Option("--verify", help="Then load every config and split as a user of the Hub would.")
     ] = False,
     card: Annotated[Path | None, typer.Option(help="Also write the data card to this file.")] = None,
-    profile: Profile = "local",
+    profile: Profile = None,
     run: Run = None,
     limit: Limit = None,
     seed: Seed = None,
@@ -38,7 +38,6 @@ def publish(
             ("publish",),
             settings,
             overrides,
-            profile=profile,
             force=("publish",) if force else (),
             dry_run=dry_run,
             as_json=as_json,

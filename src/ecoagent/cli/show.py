@@ -48,22 +48,47 @@ def show_rows(title: str, rows: Sequence[Mapping[str, Any]]) -> None:
     table = Table(title=title, title_justify="left", title_style="bold")
     for name in rows[0]:
         numeric = all(isinstance(r.get(name), int | float) for r in rows)
-        table.add_column(str(name), justify="right" if numeric else "left")
+        table.add_column(str(name), justify="right" if numeric else "left", overflow="fold")
     for row in rows:
         table.add_row(*(Text(_cell(row.get(name))) for name in rows[0]))
     console().print(table)
 
 
+def _scalars(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: v for k, v in values.items() if not isinstance(v, dict | list) and v not in (None, "")}
+
+
+def _grouped(values: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Rows of a dictionary of dictionaries, one level of grouping taken out."""
+    rows: list[dict[str, Any]] = []
+    for key, value in values.items():
+        if isinstance(value, dict) and value and all(isinstance(v, dict) for v in value.values()):
+            rows += _grouped(value)
+        elif isinstance(value, dict):
+            rows.append({"": key, **{k: v for k, v in value.items() if not isinstance(v, dict | list)}})
+    return rows
+
+
+def show_summary(name: str, summary: Mapping[str, Any]) -> None:
+    """A stage's own facts: tables as tables, single facts on one line, what is nested is in the manifest."""
+    single = _scalars(summary)
+    if single:
+        _fact(name, counts(single))
+    for key, value in summary.items():
+        if isinstance(value, list) and value and isinstance(value[0], dict):
+            show_rows(f"{name}: {key}", value)
+        elif isinstance(value, dict) and value and all(isinstance(v, dict) for v in value.values()):
+            show_rows(f"{name}: {key}", _grouped(value))
+        elif isinstance(value, dict) and _scalars(value):
+            _fact(f"{name}: {key}", counts(_scalars(value)))
+        elif isinstance(value, list) and value:
+            _fact(f"{name}: {key}", _cell(value))
+
+
 def show_outcomes(outcomes: Sequence[StageOutcome], paths: RunPaths) -> None:
     """What each stage did, the tables it made, and where the results are."""
     for outcome in outcomes:
-        for key, value in outcome.report.summary.items():
-            if isinstance(value, list) and value and isinstance(value[0], dict):
-                show_rows(f"{outcome.name}: {key}", value)
-            elif isinstance(value, dict):
-                _fact(f"{outcome.name}: {key}", counts(value))
-            elif value not in (None, [], ""):
-                _fact(f"{outcome.name}: {key}", _cell(value))
+        show_summary(outcome.name, outcome.report.summary)
     show_rows(
         "stages",
         [
@@ -98,7 +123,8 @@ def show_estimates(planned: Mapping[str, Mapping[str, Any]]) -> None:
             {
                 "stage": name,
                 "state": facts["state"],
-                "estimate": counts({k: v for k, v in facts.items() if k != "state"}),
+                "estimate": facts.get("estimate")
+                or counts({k: v for k, v in facts.items() if k not in ("state", "needs")}),
             }
             for name, facts in planned.items()
         ],

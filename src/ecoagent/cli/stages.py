@@ -31,13 +31,24 @@ ForceStages = Annotated[
 ]
 
 
-def prepare(settings: Settings) -> RunContext:
-    """Context of a run with the environment set before Prefect is imported."""
-    ctx = RunContext.create(settings)
+UNKNOWN = "known once the stages before it have run"
+
+
+def prepare(ctx: RunContext) -> None:
+    """Set the environment before Prefect is imported."""
     from ecoagent.flows.context import prefect_home  # sets the rest of the environment on import
 
-    quiet_environment(prefect_home(ctx.paths.root))
-    return ctx
+    home = prefect_home(ctx.paths.root)
+    if home is not None:
+        home.mkdir(parents=True, exist_ok=True)
+    quiet_environment(home)
+
+
+def missing_for(settings: Settings) -> list[str]:
+    """What the doctor finds missing for these settings."""
+    from ecoagent.cli.doctor import examine
+
+    return [f"{f.what} ({f.detail})" for f in examine(settings) if f.state == "missing"]
 
 
 def estimates(names: tuple[str, ...], ctx: RunContext) -> dict[str, dict[str, Any]]:
@@ -50,13 +61,14 @@ def estimates(names: tuple[str, ...], ctx: RunContext) -> dict[str, dict[str, An
         stage = stage_named(name)
         try:
             if up_to_date(stage, ctx, stage_key(stage, ctx)):
-                found[name] = {"state": "up to date"}
+                unchanged = all(f["state"] == "up to date" for f in found.values())
+                found[name] = {"state": "up to date" if unchanged else "up to date if its inputs stay"}
             else:
                 found[name] = {"state": "would run", **stage.estimate(ctx)}
         except UserError as error:
-            found[name] = {"state": "would run", "unknown until": error.message}
+            found[name] = {"state": "would run", "estimate": UNKNOWN, "needs": error.message}
         except FileNotFoundError as error:
-            found[name] = {"state": "would run", "unknown until": f"{error.filename} is there"}
+            found[name] = {"state": "would run", "estimate": UNKNOWN, "needs": str(error.filename)}
     return found
 
 
@@ -65,16 +77,27 @@ def run_flow(
     settings: Settings,
     overrides: list[str] | None,
     *,
-    profile: str,
     force: tuple[str, ...] = (),
     dry_run: bool = False,
     as_json: bool = False,
     flow_name: str = "stage",
 ) -> int:
-    """Run stages through their flow and show what came out."""
-    ctx = prepare(settings)
+    """Run stages through their flow and show what came out.
+
+    Raises:
+        UserError: the run is not there, and the stage is not one that starts a run.
+    """
+    ctx = RunContext.create(settings)
+    if flow_name not in ("build", "crawl") and not ctx.paths.root.is_dir():
+        raise UserError(
+            f"there is no run {settings.run_name!r} under {ctx.paths.root.parent}",
+            remedy="see `ecoagent runs`, or start one with `ecoagent build` or `ecoagent crawl`",
+        )
     if dry_run:
         planned = estimates(names, ctx)
+        lacking = missing_for(settings)
+        if lacking:
+            ctx.progress.say("missing on this machine for these settings: " + "; ".join(lacking))
         print_json(planned) if as_json else show_estimates(planned)
         return 0
     started = time.monotonic()
@@ -83,6 +106,7 @@ def run_flow(
         finished = finished_outcomes(names, ctx)
         if finished is not None:
             return finish(finished, ctx, flow_name, started, as_json=as_json)
+    prepare(ctx)
     from ecoagent.flows import build as flows
     from ecoagent.flows.context import reap_orphan_servers
     from ecoagent.flows.single import call
@@ -90,7 +114,7 @@ def run_flow(
     from ecoagent.runs import run_lock
 
     parameters: dict[str, Any] = {
-        "profile": profile,
+        "profile": settings.profile_source,
         "run": settings.run or None,
         "overrides": tuple(overrides or ()),
         "limit": settings.limit,
@@ -150,7 +174,7 @@ def add_stage_commands(app: typer.Typer, descriptions: dict[str, str]) -> None:
 
 def _stage_command(name: str) -> Any:
     def command(
-        profile: Profile = "local",
+        profile: Profile = None,
         run: Run = None,
         limit: Limit = None,
         seed: Seed = None,
@@ -165,7 +189,6 @@ def _stage_command(name: str) -> Any:
                 (name,),
                 settings,
                 overrides,
-                profile=profile,
                 force=(name,) if force else (),
                 dry_run=dry_run,
                 as_json=as_json,
@@ -178,7 +201,7 @@ def _stage_command(name: str) -> Any:
 
 
 def build(
-    profile: Profile = "local",
+    profile: Profile = None,
     run: Run = None,
     limit: Limit = None,
     seed: Seed = None,
@@ -210,7 +233,6 @@ def build(
             STAGE_NAMES,
             settings,
             overrides,
-            profile=profile,
             force=tuple(force or ()),
             dry_run=dry_run,
             as_json=as_json,
@@ -241,9 +263,11 @@ def crawl(
         Path | None,
         typer.Option(help="Compare the crawled candidates with a file of digests, field by field."),
     ] = None,
-    profile: Profile = "local",
+    profile: Profile = None,
     run: Run = None,
-    limit: Limit = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="At most this many packages of each catalog.")
+    ] = None,
     seed: Seed = None,
     overrides: Set = None,
     force: Force = False,
@@ -276,7 +300,6 @@ def crawl(
             ("crawl",),
             settings,
             extra,
-            profile=profile,
             force=("crawl",) if force else (),
             dry_run=dry_run,
             as_json=as_json,

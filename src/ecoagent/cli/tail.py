@@ -47,7 +47,7 @@ def tail(
     dataset: Annotated[
         str | None, typer.Option(help="Run name or folder, data set folder, or ORG/NAME; by default the run.")
     ] = None,
-    profile: Profile = "local",
+    profile: Profile = None,
     run: Run = None,
     limit: Limit = None,
     seed: Seed = None,
@@ -98,7 +98,6 @@ def tail(
             STAGES,
             settings_of(profile, name, limit, seed, overrides),
             overrides,
-            profile=profile,
             force=tuple(force or ()),
             dry_run=dry_run,
             as_json=as_json,

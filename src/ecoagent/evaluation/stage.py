@@ -258,6 +258,14 @@ def summary_rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
+def _adaptation(row: dict[str, Any]) -> str:
+    """Median steps to recovery; nothing to recover from where no tool was broken."""
+    if row["failing"] == 0:
+        return "no tool failed"
+    steps = row["AS"]["median"]
+    return "Failed" if steps is None else f"{steps:,.0f} ({row['AS']['failed']} of {row['seeds']} failed)"
+
+
 def dynamic_title(dynamic: dict[str, Any]) -> str:
     """Name of the dynamic table, with the stamp it bears where its golds are few."""
     rows = dynamic["rows"]
@@ -274,7 +282,8 @@ def dynamic_summary(dynamic: dict[str, Any]) -> list[dict[str, Any]]:
             "rate": row["rate"],
             "SR": round(row["SR"]["mean"], 3),
             "FSR": round(row["FSR"]["mean"], 3),
-            "AS": row["AS"]["median"] if row["AS"]["median"] is not None else "Failed",
+            "AS": _adaptation(row),
+            "failing": row["failing"],
             "executions": round(row["executions_per_step"], 2),
         }
         for row in dynamic["rows"]

@@ -68,6 +68,8 @@ class DynamicRow:
     @property
     def adaptation_shown(self) -> str:
         """Median steps over the seeds that recovered, and how many did not."""
+        if self.failing == 0:
+            return "no tool failed"
         if self.adaptation is None:
             return "Failed"
         text = f"{self.adaptation:,.0f}"

@@ -28,13 +28,19 @@ class ProgressTask:
         self._done, self._note = 0, ""
         self._start = time.monotonic()
         self._lock = threading.Lock()
+        self.shown = False
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether less was done than was to do."""
+        return self._done < self._total
 
     def advance(self, count: int = 1, note: str = "") -> None:
         """Count ``count`` more units done; ``note`` is shown at the end of the line."""
         with self._lock:
             self._done += count
             self._note = note or self._note
-            self._parent.show(self.line(), final=False)
+            self.shown = self._parent.show(self.line(), final=self._done == self._total)
 
     def line(self) -> str:
         """Count, share, time passed and an estimate of the time left."""
@@ -59,8 +65,10 @@ class Progress:
     def task(self, label: str, *, total: int, unit: str = "items") -> Iterator[ProgressTask]:
         """A counter that prints its last state when it ends."""
         work = ProgressTask(self, label, total, unit)
+        self.show(work.line(), final=not self._stream.isatty())
         yield work
-        self.show(work.line(), final=True)
+        if work.unfinished or not work.shown:
+            self.show(work.line(), final=True)
 
     def say(self, line: str) -> None:
         """Print a line of its own."""
@@ -73,15 +81,15 @@ class Progress:
             self._stream.write(line + "\n")
             self._stream.flush()
 
-    def show(self, line: str, *, final: bool) -> None:
-        """Print a progress line; a log gets one every few seconds and the last."""
+    def show(self, line: str, *, final: bool) -> bool:
+        """Print a progress line; a log gets one every few seconds and the last. Tells whether it did."""
         if self._quiet:
-            return
+            return False
         terminal = self._stream.isatty()
         with self._lock:
             now = time.monotonic()
             if not final and now - self._last < (0.2 if terminal else self._every):
-                return
+                return False
             self._last = now
             self._stream.write(f"\r\x1b[2K{line[:160]}" if terminal else line + "\n")
             self._open_line = terminal
@@ -89,3 +97,4 @@ class Progress:
                 self._stream.write("\n")
                 self._open_line = False
             self._stream.flush()
+            return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import time
 from abc import ABC, abstractmethod
@@ -18,6 +19,7 @@ from ecoagent.runs.atomic import (
     sha256_file,
     temporary_sibling,
     write_json,
+    write_text,
 )
 from ecoagent.runs.context import RunContext
 from ecoagent.runs.manifest import record_stage
@@ -267,7 +269,8 @@ def execute(stage: Stage, ctx: RunContext, *, force: bool = False, mapper: Mappe
         "shards": {"planned": len(shards), "run": len(missing)},
         "seconds": round(seconds, 3),
     }
-    write_json(marker_path(stage.name, ctx), marker)
+    # Not write_json: the order of a summary's columns is what a later command shows.
+    write_text(marker_path(stage.name, ctx), json.dumps(marker, indent=1, default=str) + "\n")
     record_stage(ctx)
     ctx.progress.say(f"{stage.name}: done in {seconds:.1f} s")
     return StageOutcome(stage.name, "done", seconds, report)

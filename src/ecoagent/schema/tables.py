@@ -22,21 +22,25 @@ class QueryRow(Record):
     set: Literal["syn", "real"] = Field(description="Generated or real-style.")
     intent: str | None = Field(default=None, description="direct, troubleshooting or howto (syn).")
     source_tool_id: str | None = Field(default=None, description="Tool it was generated for (syn).")
-    query_type: str | None = Field(default=None, description="single, multi or other stratum (real).")
+    query_type: str | None = Field(
+        default=None, description="single, several or none: right tools of the request (real)."
+    )
     language: str = Field(description="ISO 639-1 code.")
     split: Split = Field(description="Split, never shared by two equal normalised texts.")
-    origin: str = Field(description="live, replayed or the name of the query file.")
+    origin: str = Field(description="generated (syn) or the name of the request set (real).")
     licence: str = Field(description="Licence of the text.")
     quality_flags: list[str] = Field(default_factory=list, description="Flaws found, sorted.")
     round_trip_rank: int | None = Field(default=None, description="Rank of the source tool when searched.")
-    verifier_score: float | None = Field(default=None, description="Verifier's probability for the source.")
+    verifier_score: float | None = Field(
+        default=None, description="Verifier's probability for the source tool, where it was asked."
+    )
 
 
 class QrelRow(Record):
     """A relevance judgement."""
 
-    query_id: str
-    tool_id: str
+    query_id: str = Field(description="Query, see the query tables.")
+    tool_id: str = Field(description="Tool, see the tools table.")
     grade: int = Field(description="1 = gold.")
     origin: str = Field(description="generated, verified or duplicate_group.")
     encoder_score: float | None = Field(default=None, description="Cosine of the labelling encoder.")
@@ -47,8 +51,8 @@ class QrelRow(Record):
 class PairRow(Record):
     """A training pair."""
 
-    query_id: str
-    tool_id: str
+    query_id: str = Field(description="Query, see the query tables.")
+    tool_id: str = Field(description="Tool, see the tools table.")
     label: int = Field(description="1 positive, 0 negative.")
     negative_type: Literal["hard", "random"] | None = Field(default=None, description="Null for positives.")
     score: float | None = Field(default=None, description="Cosine of the mining encoder.")
@@ -72,8 +76,8 @@ class ResponseRow(Record):
 class VerdictRow(Record):
     """What each labelling stage said of one query-tool pair."""
 
-    query_id: str
-    tool_id: str
+    query_id: str = Field(description="Query, see the query tables.")
+    tool_id: str = Field(description="Tool, see the tools table.")
     stage: Literal["encoder", "verifier"] = Field(description="Last stage the pair reached.")
     encoder_score: float
     verifier_raw: float | None = None
@@ -96,7 +100,7 @@ class OutcomeRow(Record):
     """Execution feedback of an agent."""
 
     step: int
-    query_id: str
-    tool_id: str
+    query_id: str = Field(description="Query, see the query tables.")
+    tool_id: str = Field(description="Tool, see the tools table.")
     outcome: Outcome
     latency_ms: float | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 import os
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -30,7 +31,8 @@ from ecoagent.settings.sections import (
 )
 
 ENV_PREFIX = "ECOAGENT_"
-ENV_RESERVED = frozenset({"ECOAGENT_API_KEY", "ECOAGENT_HOME"})
+ENV_RESERVED = frozenset({"ECOAGENT_API_KEY", "ECOAGENT_HOME", "ECOAGENT_PROFILE"})
+"""Variables that are no settings; ``ECOAGENT_PROFILE`` is the command line's ``--profile``."""
 
 
 class Settings(BaseSettings):
@@ -39,7 +41,10 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(extra="forbid", frozen=True, validate_default=True)
 
     profile: str = Field("paper", description="Profile the run started from.")
-    run: str = Field("", description="Run name; empty = the profile's.")
+    profile_source: str = Field("", description="Profile name or file the values were read from.")
+    run: str = Field(
+        "", pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]{0,99})?$", description="Run name; empty = the profile's."
+    )
     seed: int = Field(0, ge=0, description="Seed of everything random.")
     limit: int | None = Field(None, ge=1, description="Process at most this many items per stage.")
     outputs: Path = Field(Path("outputs"), description="Folder of runs and stores.")
@@ -82,11 +87,13 @@ def _profiles() -> Any:
 
 
 def read_profile(name: str) -> dict[str, Any]:
-    """Values of a shipped profile, or of a TOML file if ``name`` is a path to one.
+    """Values of a shipped profile, of a TOML file, or those recorded in a run's ``manifest.json``.
 
     Raises:
         UserError: no such profile, or the file is not TOML.
     """
+    if name.endswith(".json"):
+        return _recorded(Path(name))
     if name.endswith(".toml"):
         path = Path(name)
         if not path.is_file():
@@ -103,6 +110,17 @@ def read_profile(name: str) -> dict[str, Any]:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise UserError(f"{shown} is not valid TOML: {error}", remedy="mend the line named") from error
+
+
+def _recorded(path: Path) -> dict[str, Any]:
+    try:
+        values: dict[str, Any] = json.loads(path.read_text("utf-8"))["settings"]
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError, KeyError, TypeError) as error:
+        raise UserError(
+            f"{path} holds no recorded settings ({type(error).__name__}: {error})",
+            remedy="name the profile with --profile",
+        ) from error
+    return values
 
 
 def load_settings(
@@ -137,6 +155,7 @@ def load_settings(
         if value is not None:
             values[name] = value
     values.setdefault("profile", Path(profile).stem)
+    values["profile_source"] = profile
     # The stores lie in the outputs folder unless they are said to lie elsewhere.
     stores = Path(str(values.get("outputs", "outputs"))) / "store"
     values.setdefault("crawl", {}).setdefault("artifact_dir", str(stores / "artifacts"))
@@ -144,7 +163,9 @@ def load_settings(
     try:
         return Settings(**values)
     except ValidationError as error:
-        raise UserError(_explain(error), remedy="see `ecoagent build --help` and the README") from error
+        raise UserError(
+            _explain(error), remedy="all settings are listed in ecoagent/settings/sections.py"
+        ) from error
 
 
 def _parse(text: str) -> Any:
@@ -156,6 +177,8 @@ def _parse(text: str) -> Any:
 
 def _assign(values: dict[str, Any], dotted: str, value: Any, *, where: str) -> None:
     parts = dotted.split(".")
+    if parts[0] in ("profile", "profile_source"):
+        raise UserError(f"{where}: the profile is not a setting", remedy="use --profile or ECOAGENT_PROFILE")
     node = values
     for part in parts[:-1]:
         node = node.setdefault(part, {})
@@ -177,7 +200,10 @@ def known_keys() -> list[str]:
 
 def nearest(dotted: str) -> str:
     """A remedy that names the known key nearest to ``dotted``."""
-    close = difflib.get_close_matches(dotted, known_keys(), n=1, cutoff=0.0)
+    known = known_keys()
+    if "." not in dotted:
+        known += sorted({key.partition(".")[0] for key in known if "." in key})
+    close = difflib.get_close_matches(dotted, known, n=1, cutoff=0.0)
     return f"did you mean {close[0]!r}?"
 
 

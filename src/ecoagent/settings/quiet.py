@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from pathlib import Path
 
@@ -34,3 +35,5 @@ def quiet_environment(prefect_home: Path | None = None) -> None:
         "TRANSFORMERS_VERBOSITY": "error",
     }.items():
         os.environ.setdefault(name, value)
+    for name in ("bm25s", "great_expectations"):
+        logging.getLogger(name).setLevel(logging.WARNING)
