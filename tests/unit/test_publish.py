@@ -227,7 +227,7 @@ def test_card_says_what_is_there(run: RunContext, tmp_path: Path) -> None:
     assert "all-MiniLM-L6-v2 in the thenlper/gte-large role" in card
     assert "| Candidate encoder of Real | thenlper/gte-large |" not in card
     assert "tools: licence_not_open: 6" in card
-    assert "| `labeling.min_cosine` | 0.7 | 0.35 |" in card
+    assert "| `labeling.min_cosine` | 0.7 | 0.19 |" in card
     assert "cos(SBERT(name), SBERT(description))" in card
     assert write_card(run, tmp_path / "card.md").read_text("utf-8") == card
 
