@@ -28,7 +28,8 @@ def test_paper_profile_states_the_defaults_and_nothing_else() -> None:
     changed = {
         key
         for key in known_keys()
-        if _at(stated, key) != _at(defaults, key) and key not in {"synthesis.queries_per_tool", "profile_source"}
+        if _at(stated, key) != _at(defaults, key)
+        and key not in {"synthesis.queries_per_tool", "profile_source"}
     }
     assert not changed
     for section in ("synthesis", "labeling", "train", "evaluate", "reliability"):

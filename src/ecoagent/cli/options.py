@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import errno
 import json
+import sqlite3
 import sys
 from collections.abc import Callable
 from typing import Annotated, Any, NoReturn
 
 import typer
 
+from ecoagent.cli.stopping import is_full_disk
 from ecoagent.runs import Progress
 from ecoagent.settings import Settings, UserError, load_settings
 
@@ -72,14 +74,14 @@ def guarded(work: Callable[[], int]) -> NoReturn:
         fail(str(error), error.exit_code)
     except KeyboardInterrupt:
         fail("stopped; finished shards are kept, run the same command again to go on", 130)
-    except OSError as error:
-        if error.errno == errno.ENOSPC:
+    except (OSError, sqlite3.Error, RuntimeError) as error:
+        if is_full_disk(error):
             fail(
-                f"no space left on the disk that holds {error.filename or 'the outputs'}; "
+                "no space left on the disk (or the limit on file sizes is reached); "
                 "remedy: free some space and run the same command again, nothing finished is lost",
                 2,
             )
-        if error.errno in (errno.EACCES, errno.EROFS):
+        if isinstance(error, OSError) and error.errno in (errno.EACCES, errno.EROFS):
             fail(f"cannot write {error.filename}; remedy: give --set outputs=DIR a folder you may write", 2)
         raise
     sys.stdout.flush()

@@ -22,8 +22,9 @@ from ecoagent.cli.options import (
     settings_of,
 )
 from ecoagent.cli.show import show_estimates, show_outcomes
+from ecoagent.cli.stopping import require_space, stop_at_once_on_signals
 from ecoagent.runs import Progress, RunContext, StageOutcome, duration
-from ecoagent.settings import Settings, UserError, quiet_environment
+from ecoagent.settings import MissingInputError, Settings, UserError, quiet_environment
 
 Force = Annotated[bool, typer.Option("--force", help="Run the stage anew even if it is up to date.")]
 ForceStages = Annotated[
@@ -65,7 +66,7 @@ def estimates(names: tuple[str, ...], ctx: RunContext) -> dict[str, dict[str, An
                 found[name] = {"state": "up to date" if unchanged else "up to date if its inputs stay"}
             else:
                 found[name] = {"state": "would run", **stage.estimate(ctx)}
-        except UserError as error:
+        except MissingInputError as error:
             found[name] = {"state": "would run", "estimate": UNKNOWN, "needs": error.message}
         except FileNotFoundError as error:
             found[name] = {"state": "would run", "estimate": UNKNOWN, "needs": str(error.filename)}
@@ -122,6 +123,8 @@ def run_flow(
         "progress": ctx.progress,
     }
     outcomes: list[StageOutcome]
+    require_space(ctx.paths.root)
+    stop_at_once_on_signals()
     with run_lock(ctx.paths.root):
         reap_orphan_servers(ctx.paths.root / ".prefect")
         if flow_name == "build":

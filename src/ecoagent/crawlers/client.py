@@ -106,6 +106,7 @@ def download_wheel(name: str, version: str, folder: Path, *, timeout_s: float) -
         "--no-input",
         "--disable-pip-version-check",
         "--quiet",
+        "--retries=2",
         "-d",
         str(folder),
         spec,
@@ -128,7 +129,8 @@ def download_tarball(name: str, version: str, folder: Path, *, timeout_s: float)
         FetchError: npm failed, ran out of time, or its answer names no file.
     """
     spec = f"{name}@{version}"
-    arguments = ["pack", "--json", "--ignore-scripts", "--pack-destination", str(folder), spec]
+    arguments = ["pack", "--json", "--ignore-scripts", "--fetch-retries=1"]
+    arguments += ["--pack-destination", str(folder), spec]
     answer = _run([*npm_command(), *arguments], f"npm pack {spec}", timeout_s, cwd=folder)
     try:
         listed = json.loads(answer)

@@ -10,7 +10,7 @@ from ecoagent.crawlers.normalize import normalize
 from ecoagent.crawlers.stage import candidate_files, load_candidates
 from ecoagent.runs import RunContext, Shard, ShardResult, Stage, StageReport, write_table
 from ecoagent.schema import TOOL_TEXT_VERSION, NormalizedTool, RejectedTool
-from ecoagent.settings import UserError
+from ecoagent.settings import MissingInputError, UserError
 
 TOOLS, REJECTS = "tools_normalized.parquet", "tool_rejects.parquet"
 
@@ -26,11 +26,11 @@ class NormalizeStage(Stage):
         """The candidate files of the crawl.
 
         Raises:
-            UserError: there are none.
+            MissingInputError: there are none.
         """
         files = candidate_files(ctx.paths.raw)
         if not files:
-            raise UserError(
+            raise MissingInputError(
                 f"run {ctx.settings.run_name!r} has no crawled candidates",
                 remedy="run `ecoagent crawl` first, or `ecoagent build`",
             )

@@ -13,6 +13,7 @@ from ecoagent.evaluation.datasets import EvalData
 from ecoagent.evaluation.trec import write_qrels, write_run
 from ecoagent.metrics import evaluate_run
 from ecoagent.retrieval import RankedRun, TextSet, find_ranker
+from ecoagent.runs import read_table
 from ecoagent.settings import TrainSettings, UserError
 
 JUDGED: tuple[tuple[str, str], ...] = (("syn", "test"), ("syn", "cold"), ("real", "test"))
@@ -74,7 +75,7 @@ def save_run(path: Path, run: RankedRun) -> Path:
 
 def load_run(path: Path, name: str) -> RankedRun:
     """Read a run that ``save_run`` wrote."""
-    table = pl.read_parquet(path)
+    table = read_table(path)
     return RankedRun(name, tuple(table["query_id"]), table["tool_ids"].to_list(), table["scores"].to_list())
 
 

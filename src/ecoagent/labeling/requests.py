@@ -7,6 +7,7 @@ the request asks for what the gateway itself does; else it would be right for ne
 
 from __future__ import annotations
 
+import difflib
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -103,17 +104,30 @@ def load_requests(path: Path | None = None) -> RequestSet:
         raise UserError(
             f"query file {path} does not exist", remedy="set labeling.queries to a file or folder"
         )
-    rows = _parse_lines(path.read_text("utf-8"), path.name)
-    return _set(path.stem, rows, noted=any(r.gold for r in rows))
+    rows = _parse_lines(_read_text(path), path.name)
+    return _set(path.stem, rows, noted=any(r.gold for r in rows), shown=path.name)
 
 
-def _set(name: str, requests: list[Request], *, noted: bool) -> RequestSet:
+def _read_text(path: Path) -> str:
+    data = path.read_bytes()
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        row = data[: error.start].count(b"\n") + 1
+        raise UserError(
+            f"{path.name} row {row}: not UTF-8 ({error.reason})", remedy="save the file as UTF-8"
+        ) from error
+
+
+def _set(name: str, requests: list[Request], *, noted: bool, shown: str | None = None) -> RequestSet:
     if not requests:
-        raise UserError(f"{name} holds no request", remedy="give a file with at least two requests")
+        raise UserError(f"{shown or name} holds no request", remedy="give a file with at least two requests")
     seen: set[str] = set()
     for request in requests:
         if request.id in seen:
-            raise UserError(f"{name}: id {request.id!r} occurs twice", remedy="give every request its own id")
+            raise UserError(
+                f"{shown or name}: id {request.id!r} occurs twice", remedy="give every request its own id"
+            )
         seen.add(request.id)
     return RequestSet(name, tuple(sorted(requests, key=lambda r: r.id)), noted)
 
@@ -137,6 +151,11 @@ def _request(row: Any, where: str, *, default_id: str) -> Request:
     if not isinstance(row, dict):
         raise UserError(f"{where}: not an object", remedy="write one JSON object a line")
     values = {_ALIASES.get(k, k): v for k, v in row.items()}
+    for key in sorted(str(k) for k in values if k not in Request.model_fields):
+        # Other fields are a file's own business; a misspelt one would lose its content in silence.
+        close = difflib.get_close_matches(key, list(Request.model_fields), n=1, cutoff=0.75)
+        if close:
+            raise UserError(f"{where}: unknown field {key!r}", remedy=f"did you mean {close[0]!r}?")
     known = {k: v for k, v in values.items() if k in Request.model_fields and v is not None}
     known["id"] = str(known.get("id", default_id))
     if "query_type" not in known and known.get("gold") is not None:

@@ -133,9 +133,11 @@ class ResponseStore:
 
     def _read(self, statement: str, values: Sequence[str]) -> list[dict[str, Any]]:
         with self._lock:
-            return [
-                dict(zip(_COLUMNS, row, strict=True)) for row in self._db.execute(statement, tuple(values))
-            ]
+            try:
+                found = self._db.execute(statement, tuple(values)).fetchall()
+            except sqlite3.DatabaseError as error:
+                raise self._trouble(error) from error
+        return [dict(zip(_COLUMNS, row, strict=True)) for row in found]
 
     def _write(self, rows: Sequence[tuple[Any, ...]]) -> None:
         with self._lock:
@@ -143,7 +145,7 @@ class ResponseStore:
                 self._db.execute("BEGIN IMMEDIATE")
                 self._db.executemany(_PUT, rows)
                 self._db.execute("COMMIT")
-            except sqlite3.OperationalError as error:
+            except sqlite3.DatabaseError as error:
                 raise self._trouble(error) from error
             finally:
                 if self._db.in_transaction:
@@ -152,7 +154,8 @@ class ResponseStore:
     def _trouble(self, error: sqlite3.Error) -> UserError:
         return UserError(
             f"store of responses {self.path}: {error}",
-            remedy="see that the disk has room and nothing else holds the file, or set llm.store to another",
+            remedy="see that the disk has room and nothing else holds it; if it is damaged, move it away "
+            "or set llm.store to another: what is missing is asked again",
         )
 
 

@@ -14,8 +14,10 @@ from typing import Any, TypeVar
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pydantic import ValidationError
 
 from ecoagent.schema import Record, arrow_schema
+from ecoagent.settings import UserError
 
 R = TypeVar("R", bound=Record)
 _counter = itertools.count()
@@ -108,13 +110,48 @@ def write_table(
 
 
 def read_table(path: Path) -> pl.DataFrame:
-    """A Parquet table as a frame."""
-    return pl.read_parquet(path)
+    """A Parquet table as a frame.
+
+    Raises:
+        UserError: the file is missing or damaged.
+    """
+    try:
+        return pl.read_parquet(path)
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise damaged(path, error) from error
+
+
+def damaged(path: Path, error: Exception) -> UserError:
+    """What is said of a table that cannot be read."""
+    first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return UserError(
+        f"{path} cannot be read ({first[:120]})",
+        remedy="`ecoagent build` on this run makes it anew from its shards",
+    )
 
 
 def read_rows(path: Path, model: type[R]) -> list[R]:
-    """A Parquet table as validated records."""
-    return [model.model_validate(row) for row in pq.read_table(path).to_pylist()]
+    """A Parquet table as validated records.
+
+    Raises:
+        UserError: the file is missing, damaged, or a row does not fit the record; the row is named.
+    """
+    try:
+        rows = pq.read_table(path).to_pylist()
+    except (pa.ArrowException, OSError) as error:
+        raise damaged(path, error) from error
+    records = []
+    for number, row in enumerate(rows, 1):
+        try:
+            records.append(model.model_validate(row))
+        except ValidationError as error:
+            fault = error.errors()[0]
+            where = ".".join(str(p) for p in fault["loc"])
+            raise UserError(
+                f"{path} row {number}, column {where!r}: {fault['msg']}",
+                remedy="`ecoagent build` on this run makes it anew with this version of the schema",
+            ) from error
+    return records
 
 
 def sha256_file(path: Path) -> str:

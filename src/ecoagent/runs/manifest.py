@@ -6,6 +6,7 @@ import datetime
 import platform
 import subprocess
 import sys
+from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -67,20 +68,29 @@ def versions() -> dict[str, str]:
     return found
 
 
+def read_marker(path: Path, fields: Mapping[str, type]) -> dict[str, Any] | None:
+    """A JSON object with these fields, or none if the file is missing, damaged or of another form."""
+    try:
+        content = read_json(path)
+    except (OSError, ValueError):
+        return None
+    if not isinstance(content, dict):
+        return None
+    return content if all(isinstance(content.get(k), kind) for k, kind in fields.items()) else None
+
+
 def load_manifest(path: Path) -> dict[str, Any]:
-    """The manifest at ``path``, or an empty one."""
-    if not path.is_file():
-        return {}
-    manifest: dict[str, Any] = read_json(path)
-    return manifest
+    """The manifest at ``path``, or an empty one if there is none that can be read."""
+    return read_marker(path, {"run": str, "stages": dict}) or {}
 
 
 def record_stage(ctx: RunContext) -> None:
     """Write the manifest anew from the settings and the stages' markers."""
     stages = {}
     for marker in sorted(ctx.paths.markers.glob("*.json")):
-        content = read_json(marker)
-        stages[content.pop("stage")] = content
+        content = read_marker(marker, {"stage": str})
+        if content is not None:
+            stages[content.pop("stage")] = content
     earlier = load_manifest(ctx.paths.manifest)
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     write_json(

@@ -14,7 +14,6 @@ from typing import Any, ClassVar, Literal
 from ecoagent import __version__
 from ecoagent.runs.atomic import (
     digest,
-    read_json,
     replace_directory,
     sha256_file,
     temporary_sibling,
@@ -22,10 +21,20 @@ from ecoagent.runs.atomic import (
     write_text,
 )
 from ecoagent.runs.context import RunContext
-from ecoagent.runs.manifest import record_stage
-from ecoagent.settings import UserError, result_settings
+from ecoagent.runs.manifest import read_marker, record_stage
+from ecoagent.settings import MissingInputError, result_settings
 
 SHARD_MARKER = "_shard.json"
+MARKER_FIELDS = {
+    "key": str,
+    "stage": str,
+    "outputs": dict,
+    "rows": dict,
+    "rejects": dict,
+    "tokens": dict,
+    "summary": dict,
+}
+"""What a completion marker must hold; one that does not counts as absent, and the stage runs again."""
 
 
 @dataclass(frozen=True)
@@ -115,12 +124,12 @@ def input_digests(stage: Stage, ctx: RunContext) -> dict[str, str]:
     """SHA-256 of each input.
 
     Raises:
-        UserError: an input is missing; the stage that makes it has not run.
+        MissingInputError: an input is missing; the stage that makes it has not run.
     """
     digests = {}
     for path in stage.inputs(ctx):
         if not path.is_file():
-            raise UserError(
+            raise MissingInputError(
                 f"stage {stage.name!r} needs {path}, which is not there",
                 remedy="run the stages before it, or `ecoagent build`",
             )
@@ -149,11 +158,7 @@ def marker_path(name: str, ctx: RunContext) -> Path:
 
 
 def _load_marker(name: str, ctx: RunContext) -> dict[str, Any] | None:
-    path = marker_path(name, ctx)
-    if not path.is_file():
-        return None
-    marker: dict[str, Any] = read_json(path)
-    return marker
+    return read_marker(marker_path(name, ctx), MARKER_FIELDS)
 
 
 def up_to_date(stage: Stage, ctx: RunContext, key: str) -> bool:
@@ -177,10 +182,9 @@ def forget(name: str, ctx: RunContext) -> None:
 
 
 def _shard_done(directory: Path, key: str) -> bool:
-    marker = directory / SHARD_MARKER
-    if not marker.is_file():
+    stored = read_marker(directory / SHARD_MARKER, {"key": str, "files": dict})
+    if stored is None:
         return False
-    stored = read_json(marker)
     return stored["key"] == key and all(
         (directory / name).is_file() and sha256_file(directory / name) == expected
         for name, expected in stored["files"].items()

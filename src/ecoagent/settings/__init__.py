@@ -1,6 +1,6 @@
 """Profiles, settings and the errors a user sees."""
 
-from ecoagent.settings.errors import GateError, UserError
+from ecoagent.settings.errors import GateError, MissingInputError, UserError
 from ecoagent.settings.loading import (
     Settings,
     known_keys,
@@ -32,6 +32,7 @@ __all__ = [
     "GateError",
     "LLMSettings",
     "LabelingSettings",
+    "MissingInputError",
     "ModelSettings",
     "PublishSettings",
     "ReliabilitySettings",

@@ -16,6 +16,10 @@ class UserError(Exception):
         return (_rebuild, (type(self), self.message, self.remedy))
 
 
+class MissingInputError(UserError):
+    """A stage needs what an earlier stage has not made yet."""
+
+
 class GateError(UserError):
     """A quality gate was not passed (exit code 1)."""
 

@@ -98,7 +98,12 @@ def read_profile(name: str) -> dict[str, Any]:
         path = Path(name)
         if not path.is_file():
             raise UserError(f"profile file {name} does not exist", remedy="give a path to a TOML file")
-        text, shown = path.read_text("utf-8"), name
+        try:
+            text, shown = path.read_text("utf-8"), name
+        except (OSError, UnicodeDecodeError) as error:
+            raise UserError(
+                f"profile file {name} cannot be read: {error}", remedy="save it as UTF-8"
+            ) from error
     else:
         if name not in profile_names():
             raise UserError(
@@ -158,8 +163,10 @@ def load_settings(
     values["profile_source"] = profile
     # The stores lie in the outputs folder unless they are said to lie elsewhere.
     stores = Path(str(values.get("outputs", "outputs"))) / "store"
-    values.setdefault("crawl", {}).setdefault("artifact_dir", str(stores / "artifacts"))
-    values.setdefault("llm", {}).setdefault("store", str(stores / "responses.sqlite"))
+    for section, key, name in (("crawl", "artifact_dir", "artifacts"), ("llm", "store", "responses.sqlite")):
+        table = values.setdefault(section, {})
+        if isinstance(table, dict):  # anything else is reported below, by name
+            table.setdefault(key, str(stores / name))
     try:
         return Settings(**values)
     except ValidationError as error:
@@ -179,6 +186,9 @@ def _assign(values: dict[str, Any], dotted: str, value: Any, *, where: str) -> N
     parts = dotted.split(".")
     if parts[0] in ("profile", "profile_source"):
         raise UserError(f"{where}: the profile is not a setting", remedy="use --profile or ECOAGENT_PROFILE")
+    known = known_keys()
+    if dotted not in known and not any(dotted.startswith(f"{key}.") for key in known):
+        raise UserError(f"{where}: unknown setting {dotted!r}", remedy=nearest(dotted))
     node = values
     for part in parts[:-1]:
         node = node.setdefault(part, {})

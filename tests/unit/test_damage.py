@@ -1,0 +1,146 @@
+"""Damaged files: what a marker, a manifest, a table or a settings file does when it is not whole."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from ecoagent.cli.stopping import is_full_disk, require_space
+from ecoagent.labeling import load_requests
+from ecoagent.runs import RunContext, execute, load_manifest, read_rows, read_table, write_table
+from ecoagent.schema import RejectRow
+from ecoagent.settings import UserError, load_settings
+from tests.unit.test_runs import Upper, ctx  # noqa: F401
+
+DAMAGE = ["", "{", "{}", "[1]", "null", "\x00\x01", '{"key": 3}']
+
+
+@pytest.mark.parametrize("content", DAMAGE)
+def test_a_damaged_stage_marker_means_run_again(ctx: RunContext, content: str) -> None:  # noqa: F811
+    execute(Upper(), ctx)
+    (ctx.paths.markers / "upper.json").write_text(content)
+    assert execute(Upper(), ctx).status == "done"
+    assert Upper.runs == ["a", "b"], "the shards are whole and are kept"
+    assert execute(Upper(), ctx).status == "up to date"
+
+
+@pytest.mark.parametrize("content", DAMAGE)
+def test_a_damaged_shard_marker_means_run_that_shard_again(ctx: RunContext, content: str) -> None:  # noqa: F811
+    execute(Upper(), ctx)
+    (ctx.paths.raw / "upper" / "a" / "_shard.json").write_text(content)
+    (ctx.paths.markers / "upper.json").unlink()
+    assert execute(Upper(), ctx).status == "done"
+    assert Upper.runs == ["a", "b", "a"]
+
+
+@pytest.mark.parametrize("content", DAMAGE)
+def test_a_damaged_manifest_is_written_anew(ctx: RunContext, content: str) -> None:  # noqa: F811
+    execute(Upper(), ctx)
+    ctx.paths.manifest.write_text(content)
+    assert load_manifest(ctx.paths.manifest) == {}
+    execute(Upper(), ctx, force=True)
+    assert load_manifest(ctx.paths.manifest)["stages"]["upper"]["rows"] == {"lines": 2}
+
+
+def test_a_damaged_table_is_named_with_the_remedy(tmp_path: Path) -> None:
+    path = write_table(
+        tmp_path / "t.parquet", [RejectRow(id="a", stage="s", reason="r", detail="d")], RejectRow
+    )
+    whole = path.read_bytes()
+    for data in (whole[:200], b"", b"not parquet"):
+        path.write_bytes(data)
+        for read in (lambda: read_table(path), lambda: read_rows(path, RejectRow)):
+            with pytest.raises(UserError, match=r"t\.parquet cannot be read.*remedy: `ecoagent build`"):
+                read()
+
+
+@pytest.mark.parametrize("text", ["crawl = 3", "llm = 'x'", "train = [1]"])
+def test_a_section_that_is_no_section_is_named(tmp_path: Path, text: str) -> None:
+    profile = tmp_path / "p.toml"
+    profile.write_text(text)
+    with pytest.raises(UserError, match=f"setting '{text.split()[0]}'"):
+        load_settings(str(profile), env={})
+
+
+def test_files_that_are_not_utf8_are_named(tmp_path: Path) -> None:
+    profile, queries = tmp_path / "p.toml", tmp_path / "q.jsonl"
+    profile.write_bytes(b"# \xff")
+    with pytest.raises(UserError, match=r"p\.toml cannot be read"):
+        load_settings(str(profile), env={})
+    queries.write_bytes(b'{"id": "a", "text": "Send a mail to Ann"}\n{"id": "b", "text": "\xff"}\n')
+    with pytest.raises(UserError, match=r"q\.jsonl row 2: not UTF-8"):
+        load_requests(queries)
+
+
+def test_a_misspelt_field_of_a_request_is_not_lost_in_silence(tmp_path: Path) -> None:
+    queries = tmp_path / "q.jsonl"
+    queries.write_text(json.dumps({"id": "a", "text": "Send a mail to Ann", "golds": ["x"]}) + "\n")
+    with pytest.raises(UserError, match=r"row 1: unknown field 'golds'; remedy: did you mean 'gold'"):
+        load_requests(queries)
+
+
+@pytest.mark.parametrize("name", ["../x", ".", "a b", "x" * 400, "-x", "a/b"])
+def test_a_run_name_stays_in_its_folder(name: str) -> None:
+    with pytest.raises(UserError, match="setting 'run'"):
+        load_settings("local", env={}, run=name)
+
+
+def test_recorded_settings_of_a_run_can_be_used_again(ctx: RunContext) -> None:  # noqa: F811
+    execute(Upper(), ctx)
+    again = load_settings(str(ctx.paths.manifest), env={})
+    assert again.model_copy(update={"profile_source": ""}) == ctx.settings.model_copy(
+        update={"profile_source": ""}
+    )
+    with pytest.raises(UserError, match="holds no recorded settings"):
+        load_settings(str(ctx.paths.manifest.with_name("other.json")), env={})
+
+
+def test_the_environment_names_its_variable(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"ECOAGENT_TRIAN__EPOCHS.*train\.epochs"):
+        load_settings("local", env={"ECOAGENT_TRIAN__EPOCHS": "3"})
+    assert load_settings("local", env={"ECOAGENT_PROFILE": "smoke"}).profile == "local"
+
+
+def test_a_full_disk_is_told_from_other_failures(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    import sqlite3
+
+    assert is_full_disk(OSError(28, "No space left on device"))
+    assert is_full_disk(OSError(27, "File too large"))
+    assert is_full_disk(sqlite3.OperationalError("database or disk is full"))
+    assert not is_full_disk(OSError(2, "No such file"))
+    monkeypatch.setattr("ecoagent.cli.stopping._free", lambda folder: 1000)
+    with pytest.raises(UserError, match="only 0 MB are free"):
+        require_space(tmp_path)
+
+
+SLEEPER = """
+import subprocess, sys, time
+import polars
+from ecoagent.cli.stopping import stop_at_once_on_signals
+stop_at_once_on_signals()
+deaf = "import signal, time; signal.signal(2, signal.SIG_IGN); time.sleep(60)"
+child = subprocess.Popen([sys.executable, "-c", deaf])
+print(child.pid, flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_process_and_what_it_started(number: signal.Signals) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", SLEEPER], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        child = int(process.stdout.readline())
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=20)
+    assert process.returncode == 128 + number
+    assert "finished shards are kept" in errors
+    # An orphan that nobody waits for may stay behind as a zombie, which is as dead as can be seen here.
+    assert not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE
