@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from prefect import flow
+from prefect import Flow, flow
 
 from ecoagent.flows.context import open_run
 from ecoagent.flows.single import call
@@ -54,43 +54,29 @@ def _run_stages(
     return outcomes
 
 
-@flow(name="build", persist_result=False, validate_parameters=False)
-def build(
-    profile: str = "local",
-    run: str | None = None,
-    overrides: Sequence[str] = (),
-    limit: int | None = None,
-    seed: int | None = None,
-    force: Sequence[str] = (),
-    progress: Progress | None = None,
-) -> list[StageOutcome]:
-    """Every stage, from the crawl to the report; stages that are up to date are passed over."""
-    return _run_stages(STAGE_NAMES, profile, run, overrides, limit, seed, force, progress)
+def chain(name: str, names: Sequence[str], what: str) -> Flow[..., list[StageOutcome]]:
+    """A flow that runs stages one after the other under one lock."""
+
+    def run_all(
+        profile: str = "local",
+        run: str | None = None,
+        overrides: Sequence[str] = (),
+        limit: int | None = None,
+        seed: int | None = None,
+        force: Sequence[str] = (),
+        progress: Progress | None = None,
+    ) -> list[StageOutcome]:
+        return _run_stages(names, profile, run, overrides, limit, seed, force, progress)
+
+    run_all.__doc__ = what
+    decorate = flow(name=name, persist_result=False, validate_parameters=False)
+    return decorate(run_all)
 
 
-@flow(name="tail", persist_result=False, validate_parameters=False)
-def tail(
-    profile: str = "local",
-    run: str | None = None,
-    overrides: Sequence[str] = (),
-    limit: int | None = None,
-    seed: int | None = None,
-    force: Sequence[str] = (),
-    progress: Progress | None = None,
-) -> list[StageOutcome]:
-    """Train and evaluate on the tables of a run."""
-    return _run_stages(TAIL, profile, run, overrides, limit, seed, force, progress)
-
-
-@flow(name="refresh", persist_result=False, validate_parameters=False)
-def refresh(
-    profile: str = "local",
-    run: str | None = None,
-    overrides: Sequence[str] = (),
-    limit: int | None = None,
-    seed: int | None = None,
-    force: Sequence[str] = (),
-    progress: Progress | None = None,
-) -> list[StageOutcome]:
-    """Crawl, normalise and score: what a scheduled re-crawl runs."""
-    return _run_stages(CATALOG, profile, run, overrides, limit, seed, force, progress)
+build = chain(
+    "build",
+    STAGE_NAMES,
+    "Every stage, from the crawl to the report; stages that are up to date are passed over.",
+)
+tail = chain("tail", TAIL, "Train and evaluate on the tables of a run.")
+refresh = chain("refresh", CATALOG, "Crawl, normalise and score: what a scheduled re-crawl runs.")

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pyarrow.parquet as pq
-from pydantic import ValidationError
-
-from ecoagent.runs import write_table
+from ecoagent.runs import read_rows, write_table
 from ecoagent.schema import PairRow, QrelRow, QueryRow, Record, ScoredTool
 from ecoagent.settings import UserError
 
@@ -20,6 +17,11 @@ TABLES: tuple[tuple[str, str, type[Record], tuple[str, ...]], ...] = (
     ("real_qrels", "real_qrels", QrelRow, ("query_id", "tool_id")),
 )
 """Config of the data set, table of the run, record, order of rows."""
+
+
+REPUBLISH = (
+    "publish it with the version of ecoagent that reads it; fill withheld texts in with `ecoagent rehydrate`"
+)
 
 
 def is_hub_layout(folder: Path) -> bool:
@@ -40,34 +42,11 @@ def import_dataset(folder: Path, core: Path) -> dict[str, int]:
             raise UserError(
                 f"{folder} has no config {config!r}", remedy="give a folder that `ecoagent publish` wrote"
             )
-        rows = [record for path in files for record in _records(path, model)]
+        rows = [row for path in files for row in read_rows(path, model, subset=True, remedy=REPUBLISH)]
         rows.sort(key=lambda r: tuple(getattr(r, name) for name in order))
         write_table(core / f"{table}.parquet", rows, model)
         counts[table] = len(rows)
     return counts
-
-
-def _records(path: Path, model: type[Record]) -> list[Record]:
-    names = list(model.model_fields)
-    present = set(pq.read_schema(path).names)
-    lacking = [n for n in names if n not in present]
-    if lacking:
-        raise UserError(
-            f"{path} lacks column {lacking[0]!r}",
-            remedy="publish it with the version of ecoagent that reads it",
-        )
-    records = []
-    for number, row in enumerate(pq.read_table(path, columns=names).to_pylist(), 1):
-        try:
-            records.append(model.model_validate(row))
-        except ValidationError as error:
-            first = error.errors()[0]
-            column = ".".join(str(p) for p in first["loc"])
-            raise UserError(
-                f"{path} row {number}, column {column!r}: {first['msg']}",
-                remedy="if texts are withheld, fill them in with `ecoagent rehydrate` first",
-            ) from error
-    return records
 
 
 def fetch_dataset(name: str, target: Path) -> Path:

@@ -121,23 +121,33 @@ def read_table(path: Path) -> pl.DataFrame:
         raise damaged(path, error) from error
 
 
+REBUILD = "`ecoagent build` on this run makes it anew"
+
+
 def damaged(path: Path, error: Exception) -> UserError:
     """What is said of a table that cannot be read."""
     first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-    return UserError(
-        f"{path} cannot be read ({first[:120]})",
-        remedy="`ecoagent build` on this run makes it anew from its shards",
-    )
+    return UserError(f"{path} cannot be read ({first[:120]})", remedy=REBUILD)
 
 
-def read_rows(path: Path, model: type[R]) -> list[R]:
+def read_rows(path: Path, model: type[R], *, subset: bool = False, remedy: str = REBUILD) -> list[R]:
     """A Parquet table as validated records.
 
+    Args:
+        path: the table.
+        model: record of its rows.
+        subset: read the record's columns only, where a file holds more.
+        remedy: what to do about a row that does not fit.
+
     Raises:
-        UserError: the file is missing, damaged, or a row does not fit the record; the row is named.
+        UserError: the file is missing, damaged, lacks a column, or a row does not fit (all named).
     """
     try:
-        rows = pq.read_table(path).to_pylist()
+        present = set(pq.read_schema(path).names) if subset else set(model.model_fields)
+        lacking = [name for name in model.model_fields if name not in present]
+        if lacking:
+            raise UserError(f"{path} lacks column {lacking[0]!r}", remedy=remedy)
+        rows = pq.read_table(path, columns=list(model.model_fields) if subset else None).to_pylist()
     except (pa.ArrowException, OSError) as error:
         raise damaged(path, error) from error
     records = []
@@ -148,8 +158,7 @@ def read_rows(path: Path, model: type[R]) -> list[R]:
             fault = error.errors()[0]
             where = ".".join(str(p) for p in fault["loc"])
             raise UserError(
-                f"{path} row {number}, column {where!r}: {fault['msg']}",
-                remedy="`ecoagent build` on this run makes it anew with this version of the schema",
+                f"{path} row {number}, column {where!r}: {fault['msg']}", remedy=remedy
             ) from error
     return records
 
