@@ -10,7 +10,7 @@ from ecoagent.flows.context import open_run
 from ecoagent.flows.single import call
 from ecoagent.flows.stages import STAGE_NAMES, stage_named
 from ecoagent.llm import close_engines
-from ecoagent.runs import Progress, StageOutcome
+from ecoagent.runs import Progress, StageOutcome, finished
 
 TAIL: tuple[str, ...] = ("train", "evaluate")
 CATALOG: tuple[str, ...] = ("crawl", "normalize", "score")
@@ -34,6 +34,11 @@ def _run_stages(
         try:
             for number, name in enumerate(names, 1):
                 ctx.progress.say(f"[{number}/{len(names)}] {name}")
+                done = None if name in force else finished(stage_named(name), ctx)
+                if done is not None:  # no flow run for a stage that has nothing to do
+                    ctx.progress.say(f"{name}: up to date")
+                    outcomes.append(done)
+                    continue
                 outcomes.append(
                     call(
                         name,
