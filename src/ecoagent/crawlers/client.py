@@ -129,8 +129,9 @@ def download_tarball(name: str, version: str, folder: Path, *, timeout_s: float)
         FetchError: npm failed, ran out of time, or its answer names no file.
     """
     spec = f"{name}@{version}"
-    arguments = ["pack", "--json", "--ignore-scripts", "--fetch-retries=1"]
-    arguments += ["--pack-destination", str(folder), spec]
+    # Few retries: a crawl without a network should say so soon, and a failed package is tried again.
+    arguments = ["pack", "--json", "--ignore-scripts", "--pack-destination", str(folder)]
+    arguments += ["--fetch-retries=1", spec]
     answer = _run([*npm_command(), *arguments], f"npm pack {spec}", timeout_s, cwd=folder)
     try:
         listed = json.loads(answer)
