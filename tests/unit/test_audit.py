@@ -7,7 +7,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from ecoagent.audit import SPECS, AuditStage, RunTables, audit_tables, check_handover, load_tables
+from ecoagent.audit import SPECS, AuditStage, RunTables, audit_tables, load_tables
 from ecoagent.audit.cross import CHECKS
 from ecoagent.audit.findings import check_tables
 from ecoagent.audit.rules import column_rules
@@ -244,13 +244,6 @@ def test_secret_scan(text: str, kinds: list[str]) -> None:
     masked, count = mask(text)
     assert count == len(kinds) and all(f"<{k}>" in masked for k in kinds)
     assert scan(masked) == []
-
-
-def test_handover_names_the_fault(tables: RunTables) -> None:
-    check_handover("syn_pairs", tables["syn_pairs"])
-    with pytest.raises(UserError, match="syn_pairs breaks its schema: label") as error:
-        check_handover("syn_pairs", change(tables["syn_pairs"], "label", 5))
-    assert "--force synthesize" in (error.value.remedy or "")
 
 
 def test_stage_writes_equal_bytes_and_refuses_after_writing(tmp_path: Path) -> None:

@@ -159,8 +159,6 @@ def test_paired_interval_by_hand():
     assert (interval.mean, interval.pairs) == (2, 3)
     assert interval.low == pytest.approx(-0.48414, abs=1e-4)
     assert interval.high == pytest.approx(4.48414, abs=1e-4)
-    assert not interval.excludes_zero
-    assert paired_interval([2, 3], [1, 2]).excludes_zero
     assert paired_interval([2], [1]).low is None
     with pytest.raises(UserError, match="cannot be paired"):
         paired_interval([1, 2], [1])

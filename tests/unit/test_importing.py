@@ -7,7 +7,9 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from typer.testing import CliRunner
 
+from ecoagent.cli.app import app
 from ecoagent.cli.tail import _locate
 from ecoagent.publish.importing import TABLES, import_dataset, is_hub_layout
 from ecoagent.runs import RunContext, read_table
@@ -48,6 +50,19 @@ def test_a_missing_config_and_a_bad_row_are_named(run: RunContext, tmp_path: Pat
     shutil.rmtree(copy / "syn")
     with pytest.raises(UserError, match="no config 'syn'"):
         import_dataset(copy, tmp_path / "core")
+
+
+def test_an_import_never_replaces_a_built_run(run: RunContext) -> None:
+    marker = run.paths.markers / "score.json"
+    marker.write_text("{}")
+    options = ["--dataset", str(run.paths.out / "dataset"), "--run", "local"]
+    options += ["--set", f"outputs={run.settings.outputs}", "--profile", "local"]
+    before = (run.paths.core / "tools.parquet").read_bytes()
+    result = CliRunner().invoke(app, ["tail", *options])
+    marker.unlink()
+    assert result.exit_code == 2
+    assert "importing would replace its tables" in result.output
+    assert (run.paths.core / "tools.parquet").read_bytes() == before
 
 
 def test_what_a_data_set_option_can_name(run: RunContext, tmp_path: Path) -> None:

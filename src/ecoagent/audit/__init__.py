@@ -3,7 +3,7 @@
 from ecoagent.audit.findings import AuditResult, audit_tables
 from ecoagent.audit.secrets import mask, scan
 from ecoagent.audit.stage import AuditStage
-from ecoagent.audit.tables import SPECS, RunTables, TableSpec, check_handover, load_tables
+from ecoagent.audit.tables import SPECS, RunTables, TableSpec, load_tables
 
 __all__ = [
     "SPECS",
@@ -12,7 +12,6 @@ __all__ = [
     "RunTables",
     "TableSpec",
     "audit_tables",
-    "check_handover",
     "load_tables",
     "mask",
     "scan",

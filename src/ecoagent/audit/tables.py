@@ -193,17 +193,3 @@ def table_faults(item: TableSpec, frame: pl.DataFrame) -> list[SchemaFault]:
             for r in counts.iter_rows(named=True)
         ]
     return []
-
-
-def check_handover(name: str, frame: pl.DataFrame) -> None:
-    """Refuse to hand a table on that breaks its schema.
-
-    Raises:
-        UserError: naming the table, the columns and the checks that failed.
-    """
-    faults = table_faults(spec(name), frame)
-    if faults:
-        shown = "; ".join(f"{f.column}: {f.check} ({f.rows} rows)" for f in faults[:5])
-        raise UserError(
-            f"table {name} breaks its schema: {shown}", remedy=f"re-run with `--force {spec(name).stage}`"
-        )

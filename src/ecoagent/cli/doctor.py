@@ -69,12 +69,12 @@ def _npm() -> Finding:
 
 def _cpu() -> Finding:
     memory = psutil.virtual_memory()
-    enough = memory.available >= 5 * GIB
+    enough = memory.available >= 4 * GIB
     return Finding(
         "memory and cores",
         "ok" if enough else "missing",
         f"{os.cpu_count()} cores, {memory.available / GIB:.1f} of {memory.total / GIB:.1f} GiB free; "
-        "the embedded model needs about 5 GiB",
+        "a local run needs about 4 GiB",
     )
 
 

@@ -85,8 +85,13 @@ def tail(
                     )
                 name = found.name
             else:
-                name = run or f"tail-{re.sub(r'[^A-Za-z0-9.-]+', '-', dataset).strip('-')}"
+                name = run or f"tail-{re.sub(r'[^A-Za-z0-9.-]+', '-', dataset).strip('-')}"[:90]
                 root = settings.outputs / "runs" / name
+                if (root / ".stages" / "score.json").is_file():
+                    raise UserError(
+                        f"run {name!r} was built, and importing would replace its tables",
+                        remedy="give the import another name with --run",
+                    )
                 if dry_run:
                     Progress().say(f"would import {dataset} into {root}")
                     return 0

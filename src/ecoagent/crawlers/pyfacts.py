@@ -11,7 +11,6 @@ from ecoagent.crawlers.pyeval import Evaluator
 from ecoagent.schema import Auth, AuthField, Deprecation, Endpoint, fold_space
 
 SECRET = re.compile(r"key|token|secret|passw|credential|auth|private|cookie|signature", re.IGNORECASE)
-_URL = re.compile(r"https?://[^\s\"'`<>\\\])}|]+", re.IGNORECASE)
 _NOT_CALLED = re.compile(
     r"docs?\.|/docs?(/|$)|/documentation|github\.com/[\w.-]+/[\w.-]+(/|$)|readthedocs|stackoverflow|"
     r"python\.langchain\.com|example\.(com|org)|localhost|127\.0\.0\.1|schemas?\.|w3\.org|"
@@ -140,12 +139,6 @@ def _doc_constants(root: ast.AST) -> set[int]:
         if isinstance(node, ast.Raise):
             skipped |= {id(n) for n in ast.walk(node)}
     return skipped
-
-
-def first_url(text: str) -> str | None:
-    """First documentation-like address in a docstring."""
-    match = _URL.search(text)
-    return match.group(0).rstrip(".,;:") if match else None
 
 
 def deprecation(evaluator: Evaluator, cls: PyClass) -> Deprecation:

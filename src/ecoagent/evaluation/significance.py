@@ -29,11 +29,6 @@ class Interval:
     high: float | None
     pairs: int
 
-    @property
-    def excludes_zero(self) -> bool:
-        """The interval lies on one side of zero."""
-        return self.low is not None and self.high is not None and (self.low > 0 or self.high < 0)
-
 
 def summarize(values: Sequence[float]) -> Summary:
     """Mean, sample standard deviation and the values themselves."""

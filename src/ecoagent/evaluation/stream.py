@@ -22,6 +22,13 @@ Arms = NDArray[np.int64]
 FailureRule = Literal["paper", "released"]
 
 
+def _unfit(what: str) -> UserError:
+    return UserError(
+        f"cannot make a stream: {what}",
+        remedy="mend the row named, or build the tables anew",
+    )
+
+
 @dataclass(frozen=True)
 class QuerySteps:
     """One query as policies and the simulator see it. Arrays are ``(k,)``, best candidate first."""
@@ -70,12 +77,12 @@ class StreamSource:
             ("golds", len(self.golds)),
         ):
             if found != n:
-                raise UserError(f"stream source: {found} {what} for {n} queries")
+                raise _unfit(f"{found} {what} for {n} queries")
         contexts = np.ascontiguousarray(self.contexts)
         if contexts.ndim != 2 or not np.isfinite(contexts).all():
-            raise UserError("stream source: contexts must be a finite (n, d) array")
+            raise _unfit("contexts must be a finite (n, d) array")
         if len(set(self.tool_ids)) != len(self.tool_ids):
-            raise UserError("stream source: a tool id appears twice")
+            raise _unfit("a tool id appears twice")
         object.__setattr__(self, "contexts", contexts)
         golds = tuple(tuple(sorted(set(one))) for one in self.golds)
         object.__setattr__(self, "gold_ids", golds)
@@ -85,20 +92,20 @@ class StreamSource:
         name, ids = self.query_ids[i], list(self.candidates[i])[: self.top_k]
         scores = [float(score) for score in list(self.semantic[i])[: self.top_k]]
         if not ids or len(ids) != len(scores) or len(set(ids)) != len(ids):
-            raise UserError(
-                f"stream source, query {name}: {len(ids)} candidates with {len(scores)} scores; "
+            raise _unfit(
+                f"query {name}: {len(ids)} candidates with {len(scores)} scores; "
                 "needs at least one, no id twice"
             )
         if not golds:
-            raise UserError(f"stream source, query {name}: no gold tool")
+            raise _unfit(f"query {name}: no gold tool")
         unknown = [tool for tool in (*ids, *golds) if tool not in self.arm_of]
         if unknown:
-            raise UserError(f"stream source, query {name}: tool {unknown[0]} is not in the pool")
+            raise _unfit(f"query {name}: tool {unknown[0]} is not in the pool")
         if not all(map(math.isfinite, scores)):
-            raise UserError(f"stream source, query {name}: a score is not finite")
+            raise _unfit(f"query {name}: a score is not finite")
         keys = [(-score, tool) for score, tool in zip(scores, ids, strict=True)]
         if keys != sorted(keys):
-            raise UserError(f"stream source, query {name}: candidates are not in order of score, then id")
+            raise _unfit(f"query {name}: candidates are not in order of score, then id")
         arms = np.array([self.arm_of[tool] for tool in ids], dtype=np.int64)
         gold_arms = {self.arm_of[tool] for tool in golds}
         return QuerySteps(
@@ -139,7 +146,7 @@ class Stream:
     def draw(cls, source: StreamSource, steps: int, seed: int | Sequence[int]) -> Stream:
         """Draw ``steps`` queries with replacement; equal seeds give equal streams."""
         if steps < 1:
-            raise UserError(f"a stream of {steps} steps is empty")
+            raise UserError(f"a stream of {steps} steps is empty", remedy="set evaluate.steps to at least 1")
         generator = np.random.default_rng(seed)
         return cls(source, generator.integers(len(source.queries), size=steps, dtype=np.int64))
 
@@ -183,7 +190,10 @@ def failing_tools(
     Raises UserError if ``rate`` or ``skip`` is outside [0, 1].
     """
     if not (0 <= rate <= 1 and 0 <= skip <= 1):
-        raise UserError(f"failure rate {rate} and skip {skip} must lie in [0, 1]")
+        raise UserError(
+            f"failure rate {rate} and skip {skip} must lie in [0, 1]",
+            remedy="set evaluate.rates and evaluate.skip",
+        )
     counts = Counter(gold_stream)
     ranked = sorted(counts, key=lambda tool: (-counts[tool], tool))
     number = math.floor(round(rate * len(ranked), 9))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict
@@ -36,6 +36,11 @@ class Sampling(_Value):
     stop: tuple[str, ...] = ()
     top_logprobs: int = Field(0, ge=0, le=20, description="Log-probabilities wanted per token; 0 = none.")
     json_schema: str | None = Field(None, description="JSON Schema (as text) the answer must follow.")
+
+    def shared_fields(self) -> dict[str, Any]:
+        """The parameters that every engine knows by the same name; ``stop`` only where there is one."""
+        found = self.model_dump(include={"temperature", "top_p", "max_tokens", "seed"})
+        return {**found, "stop": list(self.stop)} if self.stop else found
 
 
 class GenerationRequest(_Value):

@@ -237,14 +237,7 @@ class ServerEngine:
 
 def body_of(sampling: Sampling) -> dict[str, Any]:
     """Sampling in the fields of the chat completions protocol."""
-    body: dict[str, Any] = {
-        "temperature": sampling.temperature,
-        "top_p": sampling.top_p,
-        "max_tokens": sampling.max_tokens,
-        "seed": sampling.seed,
-    }
-    if sampling.stop:
-        body["stop"] = list(sampling.stop)
+    body = sampling.shared_fields()
     if sampling.top_logprobs:
         body |= {"logprobs": True, "top_logprobs": sampling.top_logprobs}
     if sampling.json_schema is not None:

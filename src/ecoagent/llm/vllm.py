@@ -105,14 +105,7 @@ class VllmEngine:
 
     def sampling_params(self, sampling: Sampling) -> Any:
         """vLLM's form of the sampling parameters."""
-        values: dict[str, Any] = {
-            "temperature": sampling.temperature,
-            "top_p": sampling.top_p,
-            "max_tokens": sampling.max_tokens,
-            "seed": sampling.seed,
-        }
-        if sampling.stop:
-            values["stop"] = list(sampling.stop)
+        values = sampling.shared_fields()
         if sampling.top_logprobs:
             values["logprobs"] = sampling.top_logprobs
         if sampling.json_schema is not None:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ecoagent.rated.errors import BanditError
-from ecoagent.rated.state import read_state, write_state
+from ecoagent.rated.state import SAVED, read_state, write_state
 
 Covariance = Literal["diagonal", "full"]
 ColdStart = Literal["rsqrt", "recip"]
@@ -220,9 +220,13 @@ class DiscountedLinUCB:
             for name, (shape, kind) in expected.items():
                 array = arrays[name]
                 if array.shape != shape or array.dtype != kind or not np.isfinite(array).all():
-                    raise BanditError(f"state file {source}: array {name} does not fit its header")
+                    raise BanditError(
+                        f"state file {source}: array {name} does not fit its header", remedy=SAVED
+                    )
         except (KeyError, TypeError) as error:
-            raise BanditError(f"state file {source}: {error} is missing or malformed") from error
+            raise BanditError(
+                f"state file {source}: {error} is missing or malformed", remedy=SAVED
+            ) from error
         bandit._A, bandit._b, bandit._pulls = arrays["A"], arrays["b"], arrays["pulls"]
         bandit._inverse = arrays["inverse"] if full else None
         return bandit

@@ -20,6 +20,8 @@ from ecoagent.runs import write_bytes
 
 _HEADER = "header"
 
+SAVED = "give a file that save() of the same class wrote"
+
 
 def write_state(
     path: Path,
@@ -49,13 +51,13 @@ def read_state(path: Path, kind: str, version: int) -> tuple[dict[str, Any], dic
             arrays = {name: members[name] for name in members.files}
         header = json.loads(arrays.pop(_HEADER).tobytes().decode())
     except FileNotFoundError as error:
-        raise BanditError(f"state file {path} does not exist") from error
+        raise BanditError(f"state file {path} does not exist", remedy=SAVED) from error
     except (OSError, ValueError, KeyError, EOFError, AttributeError, TypeError, zipfile.BadZipFile) as error:
         raise BanditError(
             f"state file {path} cannot be read: {error}", remedy="delete it and start from the cold state"
         ) from error
     if not isinstance(header, dict) or header.get("format") != kind:
-        raise BanditError(f"state file {path} is not of kind {kind}")
+        raise BanditError(f"state file {path} is not of kind {kind}", remedy=SAVED)
     found = header.get("version")
     if not isinstance(found, int) or found > version:
         raise BanditError(
