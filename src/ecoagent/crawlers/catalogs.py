@@ -42,4 +42,17 @@ def parse_artifact(
     """
     parser = PARSERS[entry.source]
     members = read_members(path, parser.wanted, Limits(member_bytes=max_member_mb * MIB))
-    return parser.parse(members, entry, granularity)
+    return [with_listing(c, entry) for c in parser.parse(members, entry, granularity)]
+
+
+def with_listing(found: Candidate, entry: LockEntry) -> Candidate:
+    """The candidate with what the lock file knows of its package: date, downloads, verification."""
+    known = {
+        "published_at": entry.published_at,
+        "downloads": entry.downloads,
+        "verified": entry.verified,
+    }
+    lacking = {k: v for k, v in known.items() if v is not None and getattr(found.record, k) is None}
+    if not lacking:
+        return found
+    return found.model_copy(update={"record": found.record.model_copy(update=lacking)})

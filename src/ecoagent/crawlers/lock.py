@@ -17,6 +17,7 @@ from ecoagent.settings import CrawlSettings, UserError
 
 LOCK_VERSION = 1
 SHIPPED = "catalog.lock.json"
+_DATE = r"^\d{4}-\d{2}-\d{2}$"
 
 
 class LockEntry(BaseModel):
@@ -25,7 +26,9 @@ class LockEntry(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     source: Source = Field(description="Catalog and, for n8n, whether official or community.")
-    ecosystem: Literal["pip", "npm"] = Field(description="Client that fetches it.")
+    ecosystem: Literal["pip", "npm", "http"] = Field(
+        description="Client that fetches it; http: a snapshot of documentation pages."
+    )
     name: str = Field(min_length=1, pattern=r"^(@[a-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*$")
     version: str = Field(min_length=1, pattern=r"^[0-9A-Za-z][\w.+!-]*$")
     filename: str = Field(
@@ -37,10 +40,23 @@ class LockEntry(BaseModel):
         default=None, pattern=r"^sha512-[A-Za-z0-9+/=]+$", description="npm's own hash."
     )
     licence: str | None = Field(default=None, description="SPDX identifier or the package's own words.")
+    url: str | None = Field(
+        default=None, pattern=r"^https?://", description="First page of a documentation snapshot."
+    )
+    published_at: str | None = Field(
+        default=None, pattern=_DATE, description="UTC date this version was published, where known."
+    )
+    created_at: str | None = Field(
+        default=None, pattern=_DATE, description="UTC date of the package's first version, where known."
+    )
+    downloads: int | None = Field(default=None, ge=0, description="Downloads where the listing gives them.")
+    verified: bool | None = Field(default=None, description="Verified by the catalog's owner, where known.")
 
     @model_validator(mode="after")
     def _fits(self) -> LockEntry:
-        if (self.ecosystem == "npm") != (catalog_of(self.source) == "n8n"):
+        if (self.ecosystem == "http") != (self.url is not None):
+            raise ValueError("url goes with ecosystem http, and only with it")
+        if self.ecosystem != "http" and (self.ecosystem == "npm") != (catalog_of(self.source) == "n8n"):
             raise ValueError(f"source {self.source} does not come from {self.ecosystem}")
         return self
 
@@ -162,6 +178,8 @@ def selected(lock: Lock, crawl: CrawlSettings, *, limit: int | None = None) -> l
         if entry.catalog not in crawl.catalogs or (crawl.packages and entry.name not in crawl.packages):
             continue
         if entry.source == "n8n_official" and not crawl.n8n_official:
+            continue
+        if crawl.backend != "both" and (entry.ecosystem == "http") != (crawl.backend == "http"):
             continue
         if limit is not None and taken.get(entry.catalog, 0) >= limit:
             continue

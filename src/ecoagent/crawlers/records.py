@@ -9,7 +9,7 @@ from typing import Any
 from ecoagent.crawlers.lock import LockEntry
 from ecoagent.schema import Candidate, Provenance, ToolRecord, fold_space
 
-PARSER_VERSION = "1"
+PARSER_VERSION = "2"
 """Bumped whenever a parser's output changes; part of every shard's key."""
 
 NOT_DEPRECATED: dict[str, Any] = {"state": False, "reason": None, "replacement": None}
@@ -22,7 +22,7 @@ def provenance(entry: LockEntry, path: str) -> Provenance:
         artifact_version=entry.version,
         sha256=entry.sha256,
         path=path,
-        backend="client",
+        backend="http" if entry.ecosystem == "http" else "client",
         parser_version=PARSER_VERSION,
     )
 

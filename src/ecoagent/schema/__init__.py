@@ -9,6 +9,8 @@ from ecoagent.schema.base import (
 )
 from ecoagent.schema.tables import (
     UNAVAILABLE,
+    DuplicateRow,
+    LinkRow,
     OutcomeRow,
     PairRow,
     QrelRow,
@@ -44,6 +46,8 @@ from ecoagent.schema.tools import (
 
 ALL_RECORDS: list[type[Record]] = [
     Candidate,
+    DuplicateRow,
+    LinkRow,
     NormalizedTool,
     OutcomeRow,
     PairRow,
@@ -68,7 +72,9 @@ __all__ = [
     "AuthField",
     "Candidate",
     "Deprecation",
+    "DuplicateRow",
     "Endpoint",
+    "LinkRow",
     "NormalizedTool",
     "Operation",
     "OutcomeRow",

@@ -96,6 +96,29 @@ class RejectRow(Record):
     detail: str
 
 
+class DuplicateRow(Record):
+    """A pair of tools compared for being the same tool."""
+
+    tool_id: str = Field(description="Smaller id of the pair.")
+    other_id: str = Field(description="Larger id of the pair.")
+    same: bool = Field(description="Whether the pair is one tool; groups are made of such pairs.")
+    rule: str = Field(description="Rule that decided.")
+    cosine: float | None = Field(default=None, description="SBERT cosine, where the rule asked for it.")
+
+
+class LinkRow(Record):
+    """A documentation or endpoint address, and whether it answers."""
+
+    url: str
+    host: str
+    kinds: list[str] = Field(description="Where it stands: docs, page, repository, endpoint; sorted.")
+    tool_ids: list[str] = Field(description="Tools that name it, sorted.")
+    state: Literal["alive", "dead", "auth_walled", "unknown"]
+    reason: str = Field(description="What was seen: status_200, not_found, soft_404, no_such_host, …")
+    status: int | None = Field(default=None, description="Last HTTP status, where there was an answer.")
+    checked_at: str = Field(description="UTC time of the answer.")
+
+
 class OutcomeRow(Record):
     """Execution feedback of an agent."""
 

@@ -20,6 +20,7 @@ from ecoagent.settings.sections import (
     CrawlSettings,
     EvaluateSettings,
     FlowSettings,
+    HttpSettings,
     LabelingSettings,
     LLMSettings,
     ModelSettings,
@@ -50,6 +51,7 @@ class Settings(BaseSettings):
     outputs: Path = Field(Path("outputs"), description="Folder of runs and stores.")
     flow: FlowSettings = FlowSettings()
     crawl: CrawlSettings = CrawlSettings()
+    http: HttpSettings = HttpSettings()
     models: ModelSettings = ModelSettings()
     reliability: ReliabilitySettings = ReliabilitySettings()
     llm: LLMSettings = LLMSettings()

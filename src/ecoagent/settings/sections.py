@@ -44,11 +44,54 @@ class CrawlSettings(Section):
     packages: tuple[str, ...] = Field((), description="Only these packages; empty = all of the lock file.")
     granularity: Granularity = Field("tool", description="package (paper), tool or operation.")
     lock: Path | None = Field(None, description="Lock file; none = the one shipped.")
-    backend: Literal["client"] = Field("client", description="client: the user's own pip and npm.")
+    backend: Literal["client", "http", "both"] = Field(
+        "both",
+        description="client: packages through the user's own pip and npm; http: documentation snapshots; "
+        "both: whatever the lock file pins.",
+    )
+    table: Path | None = Field(None, description="CSV of packages to pin from; none = the one shipped.")
     artifact_dir: Path = knob(Path("outputs/store/artifacts"), "Downloaded artifacts, by sha256.")
     max_artifact_mb: int = knob(256, "A larger artifact is an error.", ge=1)
     max_member_mb: int = knob(64, "A larger archive member is an error.", ge=1)
     timeout_s: float = knob(300.0, "Limit of one pip or npm call, seconds.", gt=0)
+
+
+class HttpSettings(Section):
+    """How documentation pages, listings and links are fetched. Nothing here changes what is parsed."""
+
+    user_agent: str = knob(
+        "ecoagent/0.1 (research crawler of AI-agent tool catalogs)",
+        "Sent with every request; name a contact address in it before a large crawl.",
+        min_length=3,
+    )
+    requests_per_second: float = knob(1.0, "Rate for each host.", gt=0, le=50)
+    per_host: int = knob(2, "Requests in flight for each host.", ge=1, le=16)
+    retries: int = knob(3, "Further tries after 429, 5xx, a broken connection or a cut body.", ge=0, le=10)
+    backoff_s: float = knob(1.0, "First wait before a further try, doubled each time, with jitter.", ge=0)
+    max_wait_s: float = knob(120.0, "A Retry-After or robots.txt delay longer than this ends the page.", gt=0)
+    timeout_s: float = knob(20.0, "Time to connect, and between two pieces of a body, seconds.", gt=0)
+    max_seconds: float = knob(120.0, "Time for one whole body, seconds.", gt=0)
+    max_body_mb: float = knob(16.0, "A larger body, also once decompressed, is an error.", gt=0)
+    max_pages: int = knob(2000, "Pages of one documentation snapshot; more is an error.", ge=1)
+    max_redirects: int = knob(5, "Redirects followed within one host.", ge=0, le=20)
+    robots: bool = knob(True, "Keep to robots.txt. Switch off only for hosts of your own.")
+    allow_private: tuple[str, ...] = knob(
+        (), "host:port of private or local addresses that may be fetched, e.g. a stand-in server."
+    )
+    store: Path = knob(Path("outputs/store/http"), "Stored responses; a second run asks only what is stale.")
+    max_age_h: float = knob(24.0, "A stored response younger than this is used without asking.", ge=0)
+    langchain_docs: str = knob(
+        "https://docs.langchain.com/oss/python/integrations/tools", "LangChain's index of tools."
+    )
+    crewai_docs: str = knob("https://docs.crewai.com/en/tools/overview", "CrewAI's overview of tools.")
+    crewai_specs: str = knob(
+        "https://raw.githubusercontent.com/crewAIInc/crewAI/main/lib/crewai-tools/tool.specs.json",
+        "CrewAI's own specification file.",
+    )
+    n8n_verified: str = knob("https://api.n8n.io/api/community-nodes", "n8n's list of verified nodes.")
+    npm_search: bool = knob(
+        False, "Discovery also asks the registry of the user's npm configuration for community packages."
+    )
 
 
 class ModelSettings(Section):
