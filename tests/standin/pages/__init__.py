@@ -1,0 +1,1 @@
+"""What the four sites say: invented tools, in the structure of the real pages."""
