@@ -33,6 +33,8 @@ CONTRACT = [
     "audit",
     "publish",
     "report",
+    "audit-links",
+    "growth",
     "diff",
     "rehydrate",
     "models",

@@ -80,8 +80,8 @@ def test_page_is_self_contained_and_well_formed(page: str) -> None:
     checker.feed(page)
     assert checker.open == []
     assert all(source.startswith("data:") for source in checker.loads)
-    assert len(checker.images) == 4 and all(i.get("alt") for i in checker.images)
-    assert {f"#{i}" for i in checker.ids} >= checker.anchors and len(checker.anchors) == 10
+    assert len(checker.images) == 5 and all(i.get("alt") for i in checker.images)
+    assert {f"#{i}" for i in checker.ids} >= checker.anchors and len(checker.anchors) == 11
     assert "@import" not in page and "url(" not in page
 
 
@@ -131,7 +131,7 @@ def test_thin_results_still_render(run: RunContext) -> None:
         manifest={},
     )
     report = render_report(thin, run.settings)
-    assert "No manifest was found" in report.html and set(report.figures) == {"reliability", "mrr"}
+    assert "No manifest was found" in report.html and set(report.figures) == {"reliability", "mrr", "tags"}
     empty = RunFiles(**{**vars(thin), "offline": {}, "dynamic": {}})
     assert "Nothing was simulated" in render_report(empty, run.settings).html
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ecoagent import __version__
-from ecoagent.cli import data, labeling, publishing, stages, tail
+from ecoagent.cli import data, growth, labeling, links, publishing, stages, tail
 from ecoagent.settings import quiet_environment
 
 app = typer.Typer(
@@ -64,6 +64,8 @@ stages.add_stage_commands(
     },
 )
 app.command("publish")(publishing.publish)
+app.command("audit-links")(links.audit_links)
+app.command("growth")(growth.growth)
 app.command("diff")(data.diff)
 app.command("rehydrate")(data.rehydrate)
 app.add_typer(data.models_app, name="models")

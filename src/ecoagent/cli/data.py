@@ -61,8 +61,8 @@ def diff(
         if as_json:
             print_json(found.as_dict())
         else:
-            rows = found.rows()
-            show_rows(f"{old} -> {new}", rows[:limit] if limit else rows)
+            show_rows("by source", found.by_source())
+            show_rows(f"{old} -> {new}", found.shown(limit))
             Progress().say(found.line())
         return 0
 

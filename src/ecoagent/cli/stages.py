@@ -251,11 +251,32 @@ def crawl(
         typer.Option(help="Catalog to crawl; may be repeated: langchain, crewai, llamaindex, n8n."),
     ] = None,
     granularity: Annotated[str | None, typer.Option(help="package, tool or operation.")] = None,
+    backend: Annotated[
+        str | None,
+        typer.Option(help="client: packages through pip and npm; http: documentation pages; both."),
+    ] = None,
     lock: Annotated[Path | None, typer.Option(help="Lock file; by default the one shipped.")] = None,
     update_lock: Annotated[
         bool,
         typer.Option(
-            "--update-lock", help="Fetch the locked versions anew and write their hashes to --lock."
+            "--update-lock",
+            help="Fetch what is selected and write its hashes to --lock; what is there already is kept "
+            "unless --force is given. With --backend http or both, documentation pages too.",
+        ),
+    ] = False,
+    table: Annotated[
+        Path | None,
+        typer.Option(
+            help="With --update-lock: pin the packages of this CSV file, the newest where no version is "
+            "given; `shipped` is the table that comes along. With --discover: the file written."
+        ),
+    ] = None,
+    discover: Annotated[
+        bool,
+        typer.Option(
+            "--discover",
+            help="Append packages of n8n's verified list to --table; with --set http.npm_search=true also "
+            "those of a search in npm's registry.",
         ),
     ] = False,
     pin: Annotated[
@@ -277,28 +298,57 @@ def crawl(
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
-    """Read the tool catalogs through the user's own pip and npm.
+    """Read the tool catalogs through the user's own pip and npm, and from their documentation.
 
     Examples:
 
       ecoagent crawl --source crewai
 
       ecoagent crawl --set crawl.n8n_official=true --dry-run
+
+      ecoagent crawl --update-lock --table shipped --source langchain --limit 5 --lock my.lock.json
+
+      ecoagent crawl --update-lock --backend http --lock my.lock.json --dry-run
+
+      ecoagent crawl --discover --table packages.csv
+
+      ecoagent crawl --lock my.lock.json --backend both --run wide
     """
 
     def work() -> int:
         from ecoagent.cli.crawling import check, rewrite_lock
+        from ecoagent.cli.crawling import discover as find_packages
 
         extra = list(overrides or ())
         if source:
             extra.append("crawl.catalogs=[" + ", ".join(f'"{s}"' for s in source) + "]")
         if granularity:
             extra.append(f'crawl.granularity="{granularity}"')
+        if backend:
+            extra.append(f'crawl.backend="{backend}"')
         if lock:
             extra.append(f'crawl.lock="{lock}"')
+        if table:
+            extra.append(f'crawl.table="{table}"')
         settings = settings_of(profile, run, limit, seed, extra)
+        if table and not (update_lock or discover):
+            raise UserError(
+                "--table does nothing by itself: a crawl reads what the lock file pins",
+                remedy="add --update-lock --lock FILE to pin its packages, or --discover to add to it",
+            )
+        if discover:
+            code = find_packages(settings, dry_run=dry_run, as_json=as_json)
+            if not update_lock:
+                return code
         if update_lock:
-            return rewrite_lock(settings, pin or [])
+            return rewrite_lock(
+                settings,
+                pin or [],
+                force=force,
+                with_pages=backend in ("http", "both"),
+                dry_run=dry_run,
+                as_json=as_json,
+            )
         code = run_flow(
             ("crawl",),
             settings,

@@ -10,11 +10,11 @@ from pathlib import Path
 from ecoagent.crawlers.archives import MIB, hashes
 from ecoagent.crawlers.client import download_tarball, download_wheel
 from ecoagent.crawlers.lock import LockEntry
-from ecoagent.runs import temporary_sibling
-from ecoagent.settings import CrawlSettings, UserError
+from ecoagent.runs import Progress, temporary_sibling
+from ecoagent.settings import CrawlSettings, HttpSettings, UserError
 
 Download = Callable[..., Path]
-"""``(name, version, folder, *, timeout_s) -> path`` of the file fetched."""
+"""``(name, version, folder, *, timeout_s) -> path`` of the file fetched; an empty version is the newest."""
 
 
 class HashMismatchError(UserError):
@@ -29,6 +29,7 @@ class ArtifactStore:
         max_artifact_mb: larger artifacts are refused, MiB.
         timeout_s: limit of one client call, seconds.
         clients: how each ecosystem is fetched; for tests.
+        http: how snapshots of pages are collected.
     """
 
     def __init__(
@@ -38,14 +39,22 @@ class ArtifactStore:
         max_artifact_mb: int = 256,
         timeout_s: float = 300.0,
         clients: dict[str, Download] | None = None,
+        http: HttpSettings | None = None,
     ) -> None:
         self.root, self.limit, self.timeout_s = root, max_artifact_mb * MIB, timeout_s
-        self.clients = clients or {"pip": download_wheel, "npm": download_tarball}
+        self.clients = {
+            "pip": download_wheel,
+            "npm": download_tarball,
+            "http": collector(http or HttpSettings()),
+            **(clients or {}),
+        }
 
     @classmethod
-    def of(cls, crawl: CrawlSettings) -> ArtifactStore:
+    def of(cls, crawl: CrawlSettings, http: HttpSettings | None = None) -> ArtifactStore:
         """Store with the limits of the settings."""
-        return cls(crawl.artifact_dir, max_artifact_mb=crawl.max_artifact_mb, timeout_s=crawl.timeout_s)
+        return cls(
+            crawl.artifact_dir, max_artifact_mb=crawl.max_artifact_mb, timeout_s=crawl.timeout_s, http=http
+        )
 
     def path(self, entry: LockEntry) -> Path:
         """Where the artifact is kept."""
@@ -93,6 +102,23 @@ class ArtifactStore:
         return final
 
 
+def collector(http: HttpSettings) -> Download:
+    """Collects the pages of a snapshot into a file; the version is what comes of it, not what is asked."""
+
+    def collect(name: str, version: str, folder: Path, *, timeout_s: float) -> Path:
+        # Imported here: most crawls fetch no page.
+        from ecoagent.crawlers.web.client import PoliteClient
+        from ecoagent.crawlers.web.sources import filename, snapshot
+
+        say = Progress().say
+        path = folder / filename(name)
+        with PoliteClient(http, say=say) as client:
+            path.write_bytes(snapshot(name, http, client, say))
+        return path
+
+    return collect
+
+
 def verify(entry: LockEntry, path: Path) -> None:
     """Check a file against its lock entry.
 
@@ -100,6 +126,13 @@ def verify(entry: LockEntry, path: Path) -> None:
         HashMismatchError: sha256 or npm's integrity differs; names artifact, expected and got.
     """
     sha256, sha512 = hashes(path)
+    if sha256 != entry.sha256 and entry.ecosystem == "http":
+        raise HashMismatchError(
+            f"snapshot {entry.spec}: the pages behind {entry.url} have changed since they were pinned "
+            f"(sha256 expected {entry.sha256}, got {sha256})",
+            remedy="pin them anew with `ecoagent crawl --update-lock --backend http --lock FILE`, keep the "
+            "file of the snapshot in crawl.artifact_dir, or crawl with --backend client",
+        )
     if sha256 != entry.sha256:
         raise HashMismatchError(
             f"artifact {entry.spec}: sha256 expected {entry.sha256}, got {sha256} "

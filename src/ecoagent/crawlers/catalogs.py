@@ -1,4 +1,4 @@
-"""One registered parser a source."""
+"""One registered parser a source of packages; snapshots of pages have their own."""
 
 from __future__ import annotations
 
@@ -33,15 +33,33 @@ PARSERS: dict[Source, CatalogParser] = {
 
 
 def parse_artifact(
-    path: Path, entry: LockEntry, granularity: Granularity = "tool", *, max_member_mb: int = 64
+    path: Path,
+    entry: LockEntry,
+    granularity: Granularity = "tool",
+    *,
+    max_member_mb: int = 64,
+    borrowed: Mapping[str, bytes] | None = None,
 ) -> list[Candidate]:
     """Every candidate of a verified artifact, kept and rejected, sorted by id.
+
+    Args:
+        path: the artifact.
+        entry: its lock entry.
+        granularity: level of the records.
+        max_member_mb: larger members are refused, MiB.
+        borrowed: what other artifacts lend the parser, under keys no archive has.
 
     Raises:
         UserError: the archive is unsafe, broken or over a limit, or is not what its entry says.
     """
+    if entry.ecosystem == "http":
+        # Imported here: HTML is read only where there is a snapshot of pages.
+        from ecoagent.crawlers.web.sources import parse_snapshot
+
+        return parse_snapshot(path, entry, granularity)
     parser = PARSERS[entry.source]
     members = read_members(path, parser.wanted, Limits(member_bytes=max_member_mb * MIB))
+    members |= borrowed or {}
     return [with_listing(c, entry) for c in parser.parse(members, entry, granularity)]
 
 

@@ -95,10 +95,12 @@ def npm_command() -> list[str]:
 def download_wheel(name: str, version: str, folder: Path, *, timeout_s: float) -> Path:
     """``pip download`` one wheel into ``folder`` (empty) without its dependencies.
 
+    An empty ``version`` is the newest that pip finds.
+
     Raises:
         FetchError: pip failed, ran out of time, or left no single file.
     """
-    spec = f"{name}=={version}"
+    spec = f"{name}=={version}" if version else name
     arguments = [
         "download",
         "--no-deps",
@@ -123,12 +125,13 @@ def download_wheel(name: str, version: str, folder: Path, *, timeout_s: float) -
 def download_tarball(name: str, version: str, folder: Path, *, timeout_s: float) -> Path:
     """``npm pack`` one published package into ``folder``; no script of the package is run.
 
-    The file's name is taken from npm's answer: scoped names are flattened in it.
+    The file's name is taken from npm's answer: scoped names are flattened in it. An empty
+    ``version`` is the one that npm takes for the latest.
 
     Raises:
         FetchError: npm failed, ran out of time, or its answer names no file.
     """
-    spec = f"{name}@{version}"
+    spec = f"{name}@{version}" if version else name
     # Few retries: a crawl without a network should say so soon, and a failed package is tried again.
     arguments = ["pack", "--json", "--ignore-scripts", "--pack-destination", str(folder)]
     arguments += ["--fetch-retries=1", spec]

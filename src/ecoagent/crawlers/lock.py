@@ -17,6 +17,9 @@ from ecoagent.settings import CrawlSettings, UserError
 
 LOCK_VERSION = 1
 SHIPPED = "catalog.lock.json"
+NAME = r"^(@[a-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*$"
+VERSION = r"^[0-9A-Za-z][\w.+!-]*$"
+"""Names and versions that may be handed to a client: none of them reads as an option."""
 _DATE = r"^\d{4}-\d{2}-\d{2}$"
 
 
@@ -29,8 +32,8 @@ class LockEntry(BaseModel):
     ecosystem: Literal["pip", "npm", "http"] = Field(
         description="Client that fetches it; http: a snapshot of documentation pages."
     )
-    name: str = Field(min_length=1, pattern=r"^(@[a-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*$")
-    version: str = Field(min_length=1, pattern=r"^[0-9A-Za-z][\w.+!-]*$")
+    name: str = Field(min_length=1, pattern=NAME)
+    version: str = Field(min_length=1, pattern=VERSION)
     filename: str = Field(
         min_length=1, pattern=r"^[\w@+][\w.@+-]*$", description="Name of the file as stored."
     )
@@ -188,7 +191,8 @@ def selected(lock: Lock, crawl: CrawlSettings, *, limit: int | None = None) -> l
     if not chosen:
         raise UserError(
             "the crawl settings leave no artifact to read",
-            remedy="widen crawl.catalogs or crawl.packages, or set crawl.n8n_official=true",
+            remedy="widen crawl.catalogs or crawl.packages, set crawl.n8n_official=true, or take another "
+            "--backend; pages are pinned with `ecoagent crawl --update-lock --backend http --lock FILE`",
         )
     return chosen
 

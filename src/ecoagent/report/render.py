@@ -15,9 +15,12 @@ import jinja2
 from ecoagent import __version__
 from ecoagent.audit import RunTables
 from ecoagent.publish import CONFIGS, deviations, model_roles
-from ecoagent.publish.card import artifacts, ran_models
+from ecoagent.publish.card import SOURCE_NAMES, artifacts, ran_models
 from ecoagent.publish.layout import SPLITS
+from ecoagent.reliability.flaws import FlawTable
 from ecoagent.report import facts, figures
+from ecoagent.report.growth import growth_section, tag_table
+from ecoagent.report.growth_figures import growth_figure, tags_figure
 from ecoagent.report.results import SHOWN_METRICS, OfflineRow, read_dynamic, read_offline
 from ecoagent.settings import Settings
 
@@ -37,6 +40,9 @@ class RunFiles:
     published: Mapping[str, Any]
     """Rows by ``config/split``, ``left_out`` by reason."""
     manifest: Mapping[str, Any]
+    growth: Mapping[str, Any] | None = None
+    """``growth.json``, where ``ecoagent growth`` was run."""
+    flaws: FlawTable | None = None
 
 
 @dataclass(frozen=True)
@@ -47,6 +53,7 @@ class Figure:
     png: bytes
     alt: str
     caption: str
+    svg: bytes | None = None
 
     @property
     def data_uri(self) -> str:
@@ -135,6 +142,43 @@ def _figures(files: RunFiles, settings: Settings) -> dict[str, Figure]:
             f"Training loss over {len(losses)} steps, from {losses[0]:.3f} to {losses[-1]:.3f}.",
             "InfoNCE loss (Eq. 3) of the dual encoder.",
         )
+    return found | _growth_figures(files)
+
+
+def _growth_figures(files: RunFiles) -> dict[str, Figure]:
+    found: dict[str, Figure] = {}
+    tags = tag_table(files.tables["tools"])
+    picture = tags_figure(tags)
+    if picture is not None:
+        found["tags"] = Figure(
+            "tags.png",
+            picture.png,
+            "Bars: the most frequent tags and how many tools of each source carry them: "
+            + ", ".join(f"{t['tag']} {t['tools']}" for t in tags["top"][:5])
+            + ", …",
+            "The most frequent tags by source (paper, Figure 1, right). Letter case is ignored.",
+            picture.svg,
+        )
+    picture = growth_figure(files.growth) if files.growth is not None else None
+    if picture is not None and files.growth is not None:
+        months = files.growth["all"]
+        said = (
+            f"Lines from {months[0]['month']} to {months[-1]['month']}: tools from {months[0]['total']:,} to "
+            f"{months[-1]['total']:,}, reliable ones from {months[0]['reliable']:,} to "
+            f"{months[-1]['reliable']:,}."
+            if months
+            else "Tools of successive crawls by source."
+        )
+        found["growth"] = Figure(
+            "growth.png",
+            picture.png,
+            said,
+            "Tools month by month (paper, Figure 1, left): all in blue, reliable in orange. Dots are months"
+            " with a dated release; between two dots the earlier one is held, so nothing is known of the"
+            " months between. Below: tools that came and went. The first release is the base, whose age is"
+            " not known. Hatched: tools of this run that no date is known of.",
+            picture.svg,
+        )
     return found
 
 
@@ -144,6 +188,16 @@ def _offline_groups(rows: list[OfflineRow]) -> list[dict[str, Any]]:
         own = list(members)
         best = {m: max((r.metrics[m] for r in own if m in r.metrics), default=None) for m in SHOWN_METRICS}
         groups.append({"set": set_name, "split": split, "rows": own, "best": best})
+    return groups
+
+
+def flaw_groups(table: FlawTable | None) -> list[dict[str, Any]]:
+    """Flaws in the order of their table: each with its row over all sources and the shares by source."""
+    groups = []
+    for flaw, members in groupby(table.rows if table is not None else (), key=lambda r: r.flaw):
+        own = {r.source: r for r in members}
+        if "all" in own:
+            groups.append({"flaw": flaw, "all": own["all"], "sources": own})
     return groups
 
 
@@ -225,5 +279,8 @@ def render_report(files: RunFiles, settings: Settings) -> Report:
         published=files.published,
         published_table=_published(files.published.get("rows", {})),
         artifacts=artifacts(tools),
+        growth=growth_section(files.growth, tools),
+        flaws=flaw_groups(files.flaws),
+        source_names=SOURCE_NAMES | {"all": "All"},
     )
     return Report(html, pictures)

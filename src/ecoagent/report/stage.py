@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from ecoagent.audit import SPECS, load_tables
+from ecoagent.reliability.flaws import load_flaws
+from ecoagent.report.growth import GROWTH_FILE, load_growth
 from ecoagent.report.render import RunFiles, render_report
 from ecoagent.runs import (
     RunContext,
@@ -20,6 +22,9 @@ from ecoagent.runs import (
     write_text,
 )
 
+OPTIONAL = (GROWTH_FILE, "flaws.json", "flaws_links.json")
+"""Results that commands of their own write: part of the page, and of its key, where they are there."""
+
 TEMPLATES = Path(__file__).parent / "templates"
 
 
@@ -27,7 +32,7 @@ class ReportStage(Stage):
     """One self-contained page of everything a run found."""
 
     name: ClassVar[str] = "report"
-    version: ClassVar[str] = "1"
+    version: ClassVar[str] = "2"
     sections: ClassVar[tuple[str, ...]] = (
         "crawl", "reliability", "llm", "synthesis", "labeling", "train", "evaluate", "audit", "publish",
     )  # fmt: skip
@@ -44,6 +49,7 @@ class ReportStage(Stage):
             out / "audit.json",
             out / "publish_rejects.parquet",
             out / "dataset" / "README.md",
+            *(p for p in (out / "results" / name for name in OPTIONAL) if p.is_file()),
         ]
 
     def extra_key(self, ctx: RunContext) -> dict[str, Any]:
@@ -58,14 +64,16 @@ class ReportStage(Stage):
             write_text(directory / "index.html", report.html)
             for figure in report.figures.values():
                 write_bytes(directory / figure.file, figure.png)
+                if figure.svg is not None:
+                    write_bytes((directory / figure.file).with_suffix(".svg"), figure.svg)
             task.advance(1)
 
     def merge(self, ctx: RunContext, results: list[ShardResult]) -> StageReport:
         """Put page and pictures in their place; pictures of an earlier report go."""
         folder, final = results[0].directory, ctx.paths.report
-        names = sorted(p.name for p in folder.iterdir() if p.suffix in (".html", ".png"))
+        names = sorted(p.name for p in folder.iterdir() if p.suffix in (".html", ".png", ".svg"))
         written = [write_bytes(final / name, (folder / name).read_bytes()) for name in names]
-        for stale in sorted(set(final.glob("*.png")) - set(written)):
+        for stale in sorted({*final.glob("*.png"), *final.glob("*.svg")} - set(written)):
             stale.unlink()
         ctx.progress.say(f"report: {final / 'index.html'}")
         return StageReport(outputs=written, rows={}, summary={"page": "report/index.html"})
@@ -85,4 +93,6 @@ def read_files(ctx: RunContext) -> RunFiles:
         audit=read_json(out / "audit.json"),
         published={"rows": published.get("rows", {}), "left_out": published.get("rejects", {})},
         manifest=manifest,
+        growth=load_growth(out),
+        flaws=load_flaws(out),
     )

@@ -36,7 +36,7 @@ class Auth(Record):
     name: str = Field(description="Environment variable, parameter or credential type name.")
     fields: list[AuthField] = Field(default_factory=list, description="Inputs of the credential.")
     required: bool | None = Field(default=None, description="Null where the catalog does not say.")
-    origin: str = Field(description="Where it was read: class, env_vars, init, credentials, extends, code.")
+    origin: str = Field(description="Where it was read: class, env_vars, init, credentials, extends, code, docs.")
 
 
 class Endpoint(Record):
@@ -102,7 +102,7 @@ class ToolRecord(Record):
     parameter_names: list[str] = Field(default_factory=list, description="Names of the inputs, sorted.")
     input_schema: str | None = Field(default=None, description="JSON Schema of the inputs, as JSON text.")
     schema_origin: str | None = Field(
-        default=None, description="args_schema, signature, declared, properties."
+        default=None, description="args_schema, signature, declared, properties, specs."
     )
     operations: list[Operation] = Field(default_factory=list, description="Operations offered.")
     language: str | None = Field(default=None, description="ISO 639-1 code of the description, if detected.")
