@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import tarfile
 import zipfile
@@ -94,6 +95,56 @@ def test_bombs(tmp_path: Path, build: object) -> None:
         read_members(path, everything, Limits(total_bytes=4 * MIB))
     with pytest.raises(UserError, match="more than 2 members"):
         read_members(path, everything, Limits(members=2))
+
+
+def test_header_bomb_in_tar(tmp_path: Path) -> None:
+    # A header of headers is no member: its size is told to nobody but the reader of the tar.
+    for kind in (tarfile.XHDTYPE, tarfile.GNUTYPE_LONGNAME):
+        info = tarfile.TarInfo("package/a")
+        info.type = kind
+        path = tar_with(tmp_path / "a.tgz", info, b"\0" * (64 * MIB))
+        with pytest.raises(UserError, match="times its size"):
+            read_members(path, everything)
+
+
+def test_one_huge_member_is_refused_by_its_size_alone(tmp_path: Path) -> None:
+    # Claims 65 MiB and holds nothing: refused before anything is unpacked.
+    info = tarfile.TarInfo("package/dist/types/nodes.json")
+    info.size = 65 * MIB
+    path = tmp_path / "a.tgz"
+    with gzip.open(path, "wb") as handle:
+        handle.write(info.tobuf())
+    with pytest.raises(UserError, match=r"nodes\.json' has 68157440 bytes, over the limit of 67108864"):
+        read_members(path, everything)
+
+
+def test_wheel_that_lies_about_a_size(tmp_path: Path) -> None:
+    path = wheel(tmp_path / "a.whl", {"a.py": b"x" * 5000})
+    data = path.read_bytes()
+    for said in (100, 9000):
+        lying = data.replace((5000).to_bytes(4, "little"), said.to_bytes(4, "little"))
+        (tmp_path / "b.whl").write_bytes(lying)
+        with pytest.raises(UserError, match=r"cannot be read|not as long as"):
+            read_members(tmp_path / "b.whl", everything)
+
+
+def test_encrypted_member(tmp_path: Path) -> None:
+    path = wheel(tmp_path / "a.whl", {"a.py": b"1"})
+    data = bytearray(path.read_bytes())
+    data[data.index(b"PK\x01\x02") + 8] |= 1
+    path.write_bytes(bytes(data))
+    with pytest.raises(UserError, match="is encrypted"):
+        read_members(path, everything)
+
+
+def test_tar_member_that_occurs_twice(tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "a.tgz", "w:gz") as archive:
+        for data in (b"1", b"2"):
+            info = tarfile.TarInfo("package/a.js")
+            info.size = 1
+            archive.addfile(info, io.BytesIO(data))
+    with pytest.raises(UserError, match="occurs twice"):
+        read_members(tmp_path / "a.tgz", everything)
 
 
 def test_broken_and_unknown_archives(tmp_path: Path) -> None:

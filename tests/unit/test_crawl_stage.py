@@ -202,3 +202,69 @@ def test_bad_candidate_line_is_named(world: Path) -> None:
     path.write_text(path.read_text() + '{"status": "kept"}\n')
     with pytest.raises(UserError, match=r"candidates\.jsonl row 8 is not a candidate"):
         load_candidates(ctx.paths.raw)
+
+
+BORROWER = NODE.replace("demoApi", "lentApi")
+LENT = [{"name": "lentApi", "properties": [{"name": "token", "typeOptions": {"password": True}}]}]
+
+
+@pytest.fixture
+def lending(tmp_path: Path) -> Path:
+    """A community node that names a credential type of an official package."""
+    borrower = tarball(
+        tmp_path / "b.tgz", community({"dist/Demo.node.js": BORROWER}, {"dist/shared.js": SHARED})
+    )
+    lender = tarball(
+        tmp_path / "l.tgz",
+        {
+            "package.json": b"{}",
+            "dist/types/nodes.json": b"[]",
+            "dist/types/credentials.json": json.dumps(LENT).encode(),
+        },
+    )
+    entries = [
+        entry_of(borrower, "n8n_community", "n8n-nodes-demo"),
+        entry_of(lender, "n8n_official", "n8n-own"),
+    ]
+    for entry, path in zip(entries, (borrower, lender), strict=True):
+        keep(tmp_path, entry, path)
+    save_lock(tmp_path / "lock.json", Lock(artifacts=tuple(entries)))
+    return tmp_path
+
+
+def test_credential_types_are_lent_by_what_is_crawled_only(lending: Path) -> None:
+    alone = context(lending, run="alone")
+    execute(CrawlStage(), alone)
+    (found,) = load_candidates(alone.paths.raw)
+    # The lender lies in the store, but is not crawled: results must not depend on the store.
+    assert (found.record.auth[0].fields, found.record.quality_flags) == ([], ["credential_type_elsewhere"])
+    both = context(lending, "crawl.n8n_official=true", run="both")
+    execute(CrawlStage(), both)
+    (found,) = load_candidates(both.paths.raw)
+    assert ([f.name for f in found.record.auth[0].fields], found.record.quality_flags) == (["token"], [])
+    stage = CrawlStage()
+    shard = next(s for s in stage.plan(both) if s.key == "n8n__n8n-nodes-demo")
+    assert stage.shard_content(alone, shard)["lenders"] == []
+    assert len(stage.shard_content(both, shard)["lenders"]) == 1
+
+
+def test_text_no_file_can_hold_is_the_packages_own_fault(world: Path) -> None:
+    source = """
+        from langchain_core.tools import BaseTool
+
+        class Bad(BaseTool):
+            name: str = "bad"
+            description: str = "half \\ud800"
+
+            def _run(self):
+                return ""
+        """
+    path = wheel(world / "bad.whl", sources({"bad/tool.py": source}))
+    entry = entry_of(path, "langchain", "demo-bad")
+    keep(world, entry, path)
+    lock = json.loads((world / "lock.json").read_text())
+    lock["artifacts"].append(entry.model_dump(mode="json"))
+    (world / "lock.json").write_text(json.dumps(lock))
+    report = execute(CrawlStage(), context(world)).report
+    assert report.rejects["unavailable"] == 1
+    assert report.summary["incomplete"] == ["langchain__demo-bad"]

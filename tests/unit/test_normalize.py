@@ -2,15 +2,33 @@
 
 from __future__ import annotations
 
+import io
+from collections import defaultdict
+from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ecoagent.crawlers import detect_language, normalize, provider_of
 from ecoagent.crawlers.normalize import OPERATIONS_IN_TEXT, registrable_domain, service_of
-from ecoagent.crawlers.records import NOT_DEPRECATED
-from ecoagent.schema import Auth, AuthField, Candidate, Endpoint, Operation, Provenance, ToolRecord
-from ecoagent.settings import UserError
+from ecoagent.crawlers.normalize_stage import NormalizeStage
+from ecoagent.crawlers.records import NOT_DEPRECATED, in_order
+from ecoagent.runs import Progress, RunContext, execute, read_rows, write_jsonl
+from ecoagent.schema import (
+    Auth,
+    AuthField,
+    Candidate,
+    Endpoint,
+    NormalizedTool,
+    Operation,
+    Provenance,
+    RejectedTool,
+    ToolRecord,
+    normalize_query,
+)
+from ecoagent.settings import UserError, load_settings
 
 
 def record(identifier: str = "crewai:A", **values: Any) -> ToolRecord:
@@ -213,10 +231,176 @@ def test_tool_text() -> None:
         ("Envía un mensaje a los usuarios con el texto dado por usted", "es"),
         ("Envoie un message aux utilisateurs avec le texte que vous donnez", "fr"),
         ("Sendet eine Nachricht an die Benutzer mit dem Text", "de"),
-        ("Consume GitHub API", None),
+        ("Consume GitHub API", "en"),
         ("JWT", None),
         ("", None),
     ],
 )
 def test_detect_language(text: str, language: str | None) -> None:
     assert detect_language(text) == language
+
+
+WORDS = st.sampled_from(["Find a page", "find  a page.", "Send mail", "find_a_page", "Ｆind a page", ""])
+
+
+@given(st.lists(st.tuples(WORDS, WORDS, st.sampled_from([None, "Hub", "hub"]), st.booleans()), max_size=12))
+def test_groups_and_shared_sentences_are_those_of_comparing_every_pair(
+    drawn: list[tuple[str, str, str | None, bool]],
+) -> None:
+    records = [
+        record(
+            f"crewai:{i:02d}",
+            name="agent_name",
+            display_name=name,
+            description=words,
+            group_name=group,
+            kind="toolkit_operation" if operation else "tool",
+        )
+        for i, (name, words, group, operation) in enumerate(drawn)
+    ]
+    smallest: dict[tuple[str, str, str], str] = {}
+    names: defaultdict[str, set[str]] = defaultdict(set)
+    for found in normalize(kept(*reversed(records))).tools:
+        name = normalize_query(found.display_name or found.name).replace("_", " ")
+        words = normalize_query(found.description)
+        service = normalize_query(found.group_name or "") if found.kind == "toolkit_operation" else ""
+        assert found.duplicate_group == smallest.setdefault((name, words, service), found.id)
+        names[words].add(name)
+    for found in normalize(kept(*records)).tools:
+        words = normalize_query(found.description)
+        assert ("boilerplate" in found.quality_flags) == (bool(words) and len(names[words]) >= 3)
+
+
+def run_with(folder: Path, files: dict[str, list[Candidate]]) -> RunContext:
+    settings = load_settings("local", overrides=[f'outputs="{folder}"'], env={}, run="t")
+    ctx = RunContext.create(settings, Progress(io.StringIO()))
+    for name, found in files.items():
+        write_jsonl(ctx.paths.raw / "crawl" / name / "candidates.jsonl", found)
+    return ctx
+
+
+def rejected(identifier: str, artifact: str, path: str = "x.py") -> Candidate:
+    origin = record().provenance.model_copy(update={"artifact": artifact, "path": path})
+    return Candidate(
+        status="rejected", reason="abstract", detail="d", record=record(identifier, provenance=origin)
+    )
+
+
+def test_the_stage_streams_what_the_function_gives(tmp_path: Path) -> None:
+    words = "Use it in an AI chain of\u2028yours."
+    first = [
+        *kept(record("crewai:m", description=words)),
+        rejected("crewai:m", "z"),
+        rejected("crewai:c", "b"),
+    ]
+    second = [
+        *kept(*(record(f"crewai:{n}", name=n, description=words) for n in "adz")),
+        rejected("crewai:c", "b", "w.py"),
+        rejected("crewai:c", "a", "y.py"),
+        rejected("crewai:c", "a", "x.py"),
+    ]
+    third = [*kept(record("crewai:b", name="A", description=words.upper()))]
+    files = {"one": in_order(first), "two": in_order(second), "three": in_order(third), "four": []}
+    ctx = run_with(tmp_path, files)
+    outcome = execute(NormalizeStage(), ctx)
+    expected = normalize([*first, *second, *third])
+    tools = read_rows(ctx.paths.core / "tools_normalized.parquet", NormalizedTool)
+    rejects = read_rows(ctx.paths.core / "tool_rejects.parquet", RejectedTool)
+    assert tools == expected.tools and rejects == expected.rejects
+    assert [(r.id, r.provenance.artifact, r.provenance.path) for r in rejects] == [
+        ("crewai:c", "a", "x.py"),
+        ("crewai:c", "a", "y.py"),
+        ("crewai:c", "b", "w.py"),
+        ("crewai:c", "b", "x.py"),
+        ("crewai:m", "z", "x.py"),
+    ]
+    assert outcome.report.rows == {"tools": 5, "rejects": 5}
+    assert outcome.report.rejects == {"abstract": 5}
+    assert outcome.report.summary["duplicate_groups"] == 1
+    assert outcome.report.summary["quality_flags"] == {"boilerplate": 5, "duplicate": 2}
+
+
+def test_documentation_joins_packages_in_the_stream_too(tmp_path: Path) -> None:
+    def page(identifier: str, artifact: str = "demo-docs", **values: Any) -> Candidate:
+        origin = record().provenance.model_copy(update={"backend": "http", "artifact": artifact})
+        return kept(record(identifier, source="langchain", provenance=origin, **values))[0]
+
+    known = page("langchain:demo.A", docs_url="https://docs.demo.io/a", group_id="langchain-demo")
+    lost = page("langchain:demo.Gone", group_id="langchain-demo")
+    new = page("langchain:other.B", group_id="langchain-other")
+    unread = page("langchain:dead.C", group_id="langchain-dead")
+    package = record().provenance.model_copy(update={"artifact": "langchain-demo"})
+    dead = record().provenance.model_copy(update={"artifact": "langchain-dead"})
+    of_package = kept(record("langchain:demo.A", source="langchain", name="Mine", provenance=package))
+    failed = Candidate(
+        status="rejected",
+        reason="unavailable",
+        record=record("langchain:langchain-dead", source="langchain", provenance=dead),
+    )
+    files = {"pages": in_order([known, lost, new, unread]), "package": of_package, "dead": [failed]}
+    ctx = run_with(tmp_path, files)
+    execute(NormalizeStage(), ctx)
+    tools = read_rows(ctx.paths.core / "tools_normalized.parquet", NormalizedTool)
+    rejects = read_rows(ctx.paths.core / "tool_rejects.parquet", RejectedTool)
+    expected = normalize([c for found in files.values() for c in found])
+    assert tools == expected.tools and rejects == expected.rejects
+    assert [(t.id, t.name, t.docs_url) for t in tools] == [
+        ("langchain:dead.C", "Demo tool", None),
+        ("langchain:demo.A", "Mine", "https://docs.demo.io/a"),
+        ("langchain:other.B", "Demo tool", None),
+    ]
+    assert {r.id: r.reason for r in rejects} == {
+        "langchain:demo.A": "known_from_package",
+        "langchain:demo.Gone": "not_in_package",
+        "langchain:langchain-dead": "unavailable",
+    }
+
+
+def test_hundreds_of_files_need_no_open_file_each(tmp_path: Path) -> None:
+    resource = pytest.importorskip("resource")
+    files = {f"p{i:03d}": kept(record(f"crewai:{i * 7919 % 300:03d}")) for i in range(300)}
+    ctx = run_with(tmp_path, files)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (128, limits[1]))
+    try:
+        outcome = execute(NormalizeStage(), ctx)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert outcome.report.rows["tools"] == 300
+
+
+def test_clash_between_files_names_both(tmp_path: Path) -> None:
+    other = record(provenance=record().provenance.model_copy(update={"artifact": "other-pkg"}))
+    ctx = run_with(tmp_path, {"one": kept(record()), "two": kept(other)})
+    with pytest.raises(UserError, match="1 tool ids occur more than once: crewai:A in demo-pkg, other-pkg"):
+        execute(NormalizeStage(), ctx)
+
+
+def test_all_rejected_is_an_error(tmp_path: Path) -> None:
+    ctx = run_with(tmp_path, {"one": [rejected("crewai:A", "a"), rejected("crewai:B", "a")]})
+    with pytest.raises(UserError, match="all 2 candidates were rejected"):
+        execute(NormalizeStage(), ctx)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("{broken", "row 2 is not a candidate"),
+        ('{"status": "kept"}', "row 2 is not a candidate"),
+        ("FIRST", "row 2 is not in the order of ids"),
+        ("EXTRA", "row 2 is not a candidate: .*surprise"),
+    ],
+)
+def test_a_line_that_does_not_fit_is_named_and_nothing_is_written(
+    tmp_path: Path, line: str, message: str
+) -> None:
+    ctx = run_with(tmp_path, {"one": kept(record("crewai:B"))})
+    path = ctx.paths.raw / "crawl" / "one" / "candidates.jsonl"
+    if line == "FIRST":
+        line = kept(record("crewai:A"))[0].model_dump_json()
+    if line == "EXTRA":
+        line = kept(record("crewai:C"))[0].model_dump_json()[:-1] + ', "surprise": 1}'
+    path.write_text(path.read_text("utf-8") + line + "\n", "utf-8")
+    with pytest.raises(UserError, match=message):
+        execute(NormalizeStage(), ctx)
+    assert not [p for p in ctx.paths.core.glob("*") if p.is_file()]

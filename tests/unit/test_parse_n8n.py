@@ -7,9 +7,10 @@ import json
 
 import pytest
 
-from ecoagent.crawlers import n8n_community, n8n_official
+from ecoagent.crawlers import n8n_community, n8n_official, sandbox
+from ecoagent.crawlers.n8n_auth import BORROWED, by_name, unknown_types
 from ecoagent.crawlers.sandbox import evaluate
-from ecoagent.schema import Candidate
+from ecoagent.schema import Candidate, ToolRecord
 from ecoagent.settings import UserError
 
 from .fixtures_crawl import bare_entry, community
@@ -64,6 +65,27 @@ SHEET_NEW = {
             "options": [{"name": "Clear", "value": "clear"}],
         },
         {"name": "limit", "type": "number", "default": 5, "required": True},
+        {
+            "name": "range",
+            "type": "string",
+            "required": True,
+            "displayOptions": {"show": {"resource": ["row"], "operation": ["get"], "@version": [4.7]}},
+        },
+        {"name": "old", "type": "string", "displayOptions": {"show": {"@version": [{"_cnd": {"lt": 4}}]}}},
+        {"name": "notForRows", "type": "string", "displayOptions": {"hide": {"resource": ["row"]}}},
+        {"name": "size", "type": "number", "displayOptions": {"show": {"notForRows": ["x"]}}},
+        {
+            "name": "more",
+            "type": "collection",
+            "options": [
+                {"name": "both", "type": "string"},
+                {
+                    "name": "clearOnly",
+                    "type": "string",
+                    "displayOptions": {"show": {"/operation": ["clear"]}},
+                },
+            ],
+        },
     ],
 }
 OTHERS = [
@@ -139,7 +161,7 @@ def official(nodes: list[dict[str, object]] | None = None) -> dict[str, bytes]:
                 "direct": {"className": "Direct", "sourcePath": "dist/nodes/Direct.node.ee.js"},
             }
         ).encode(),
-        "dist/nodes/By/ByCode.node.js": b"const a = 1;",
+        "dist/nodes/By/ByCode.node.js": b"const g = require('./GenericFunctions');",
         "dist/nodes/By/GenericFunctions.js": b"u = `https://api.bycode-demo.com/v1/${x}`; h = 'https://docs.bycode.com';",
         "package.json": json.dumps(
             {"license": "SEE LICENSE IN LICENSE.md", "repository": {"url": "git+https://example.org/r.git"}}
@@ -168,13 +190,22 @@ def test_official_highest_version_is_read() -> None:
     record = parse_official()["n8n:n8n-demo.demoSheets"].record
     assert (record.display_name, record.description) == ("Demo Sheets", "Reads and writes sheets")
     assert record.version == "4.7"
-    assert record.quality_flags == ["default_version_4"]
+    assert record.quality_flags == ["credential_type_elsewhere", "default_version_4"]
     assert not record.deprecated.state
     assert record.usable_as_tool
     assert record.tags == ["Data", "Tables", "xls"]
     assert record.docs_url == "https://docs.example.org/sheets"
     assert record.licence == "Demo License"
-    assert record.parameter_names == ["limit", "operation", "resource"]
+    assert record.parameter_names == [
+        "limit",
+        "more",
+        "notForRows",
+        "old",
+        "operation",
+        "range",
+        "resource",
+        "size",
+    ]
     assert json.loads(record.input_schema or "")["properties"]["operation"]["enum"] == ["get", "clear"]
 
 
@@ -205,7 +236,7 @@ def test_official_endpoint_chain() -> None:
     ]
     assert found["n8n:n8n-demo.direct"].record.endpoints[0].origin == "request_defaults"
     code = found["n8n:n8n-demo.byCode"].record.endpoints
-    assert [(e.url, e.origin) for e in code] == [("https://api.bycode-demo.com/v1/${x", "literal")]
+    assert [(e.url, e.origin) for e in code] == [("https://api.bycode-demo.com/v1/${x}", "literal")]
 
 
 def test_enterprise_file_has_another_licence() -> None:
@@ -229,6 +260,58 @@ def test_operation_granularity_numbers_repeats() -> None:
     )
     assert kept["n8n:n8n-demo.demoSheets/sheet.clear"].description == "Clear Sheet"
     assert kept["n8n:n8n-demo.byCode"].granularity == "operation"
+
+
+def inputs_of(record: ToolRecord) -> tuple[list[str], list[str], list[str]]:
+    """Parameters, required ones and those of the collection ``more``."""
+    schema = json.loads(record.input_schema or "")
+    inner = sorted(schema["properties"]["more"]["properties"])
+    return record.parameter_names, schema.get("required", []), inner
+
+
+def test_operations_have_the_inputs_shown_for_them() -> None:
+    kept = {i.partition("/")[2]: c.record for i, c in parse_official("operation").items() if "/" in i}
+    assert inputs_of(kept["row.get"]) == (["limit", "more", "range"], ["limit", "range"], ["both"])
+    # What depends on another input may be shown but cannot be required; resource and operation are fixed.
+    assert inputs_of(kept["sheet.clear"]) == (
+        ["limit", "more", "notForRows", "size"],
+        ["limit"],
+        ["both", "clearOnly"],
+    )
+
+
+def test_credential_types_of_another_package() -> None:
+    entry = bare_entry("n8n_official", "n8n-demo")
+    lent = [{"name": "elsewhereApi", "properties": [{"name": "key", "typeOptions": {"password": True}}]}]
+    members = {**official(), f"{BORROWED}n8n__other": json.dumps(lent).encode()}
+    record = next(c.record for c in n8n_official.parse(members, entry) if c.record.name == "demoSheets")
+    first = record.auth[0]
+    assert (first.name, first.type, [f.name for f in first.fields]) == (
+        "elsewhereApi",
+        "api_key",
+        ["key"],
+    )
+    assert record.quality_flags == ["default_version_4"]
+    # What the package says of its own types wins over what is lent.
+    own = [{"name": "sheetsOAuth2Api", "properties": [{"name": "wrong"}]}]
+    members = {**official(), f"{BORROWED}n8n__other": json.dumps(own).encode()}
+    again = next(c.record for c in n8n_official.parse(members, entry) if c.record.name == "demoSheets")
+    assert "wrong" not in {f.name for a in again.auth for f in a.fields}
+
+
+def test_a_type_that_extends_one_elsewhere_is_flagged() -> None:
+    types = by_name([{"name": "mineApi", "extends": ["farApi"], "properties": []}])
+    assert unknown_types({"credentials": [{"name": "mineApi"}]}, types) == ["farApi"]
+    assert unknown_types({"credentials": [{"name": "mineApi"}]}, {**types, "farApi": {}}) == []
+
+
+def test_all_schemas_are_json_schema() -> None:
+    import jsonschema
+
+    for granularity in ("tool", "operation"):
+        for found in parse_official(granularity).values():
+            if found.record.input_schema is not None:
+                jsonschema.Draft202012Validator.check_schema(json.loads(found.record.input_schema))
 
 
 def test_official_without_list_is_an_error() -> None:
@@ -361,3 +444,79 @@ def test_sandbox_caps_memory_and_time() -> None:
     assert "A.node.js" in result.errors
     result = evaluate({"A.node.js": "for (;;) {}"}, ["A.node.js"], seconds=1)
     assert "A.node.js" in result.errors
+
+
+ATTACKS = {
+    "environment": "exports.A = class { constructor() { this.x = Object.keys(process.env).length; } };",
+    "global by constructor": """
+        const g = (function () {}).constructor('return this')();
+        exports.A = class { constructor() { this.x = typeof g.std + typeof g.os + typeof g.require; } };
+        """,
+    "eval": "exports.A = class { constructor() { this.x = eval('typeof std + typeof require'); } };",
+    "dynamic import": """
+        exports.A = class { constructor() { this.x = 1; import('fs').then((m) => { this.x = m; }); } };
+        """,
+    "pollution": """
+        Object.prototype.polluted = 'yes'; Array.prototype.map = () => ['lies'];
+        JSON.stringify = () => 'lies'; JSON.parse = () => ({});
+        exports.A = class { constructor() { this.x = 1; } };
+        """,
+    "proto key": 'exports.A = class { constructor() { this.x = JSON.parse(\'{"__proto__": {"y": 1}}\'); } };',
+    "half characters": "exports.A = class { constructor() { this.x = '\\ud800'; } };",
+    "cycle": "exports.A = class { constructor() { this.x = {}; this.x.self = this.x; } };",
+}
+EXPECTED = {
+    "environment": 0,
+    "global by constructor": "undefinedundefinedundefined",
+    "eval": "undefinedfunction",
+    "dynamic import": 1,
+    "pollution": 1,
+    "proto key": {},
+    "half characters": "?",
+    "cycle": {},
+}
+
+
+@pytest.mark.parametrize("attack", sorted(ATTACKS))
+def test_sandbox_attacks_get_nothing(attack: str) -> None:
+    plain = "exports.B = class { constructor() { this.x = [1].map((v) => v + 1); } };"
+    files = {"A.node.js": ATTACKS[attack], "B.node.js": plain}
+    result = evaluate(files, ["A.node.js", "B.node.js"], seconds=2)
+    assert result.values["A.node.js"]["x"] == EXPECTED[attack]
+    # Each file has a world of its own: what one spoils, the next does not see.
+    assert result.values["B.node.js"] == {"x": [2]}
+    json.dumps(result.values, ensure_ascii=False).encode("utf-8")
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "exports.A = class { constructor() { const f = () => f() + 1; f(); } };",
+        "exports.A = class { get x() { for (;;) {} } constructor() { "
+        "Object.defineProperty(this, 'y', { enumerable: true, get() { for (;;) {} } }); } };",
+        "exports.A = class { constructor() { Object.defineProperty(this, 'y', "
+        "{ enumerable: true, get() { throw new Error('trap'); } }); } };",
+        "exports.A = class { constructor() { this.x = 'x'.repeat(1 << 26); } };",
+        "exports.A = class { constructor() { this.x = Array.from({ length: 1e6 }, () => ({})); } };",
+        "exports.A = class { constructor() { this.x = new Proxy({}, { ownKeys() { for (;;) {} } }); } };",
+    ],
+)
+def test_sandbox_traps_are_errors(code: str) -> None:
+    result = evaluate({"A.node.js": code}, ["A.node.js"], seconds=1, memory_bytes=200 * 1024 * 1024)
+    assert set(result.errors) == {"A.node.js"}
+
+
+def test_deeply_nested_values_are_cut() -> None:
+    code = """
+        let v = 'end'; for (let i = 0; i < 100000; i++) { v = [v]; }
+        exports.A = class { constructor() { this.x = v; } };
+        """
+    result = evaluate({"A.node.js": code}, ["A.node.js"], seconds=5)
+    assert len(json.dumps(result.values)) < 1000
+
+
+@pytest.mark.parametrize("answer", [None, 7, "no json", "[1]", "{}", "[" * 100_000, '{"value": '])
+def test_answers_are_not_trusted(answer: object) -> None:
+    value, error = sandbox._read(answer)
+    assert value is None
+    assert error

@@ -430,8 +430,8 @@ def test_code_written_to_explode_is_given_up_on() -> None:
 
 def test_broken_files_are_listed_not_fatal() -> None:
     package = PyPackage({"p/x.py": b"def (:", "p/y.py": b"A = 1\n", "p/z.py": b"\x00"})
-    assert sorted(package.broken) == ["p/x.py", "p/z.py"]
     assert list(package.modules) == ["p.y"]
+    assert sorted(package.broken) == ["p/x.py", "p/z.py"]
 
 
 def test_annotation_schemas() -> None:
@@ -467,3 +467,117 @@ def test_annotation_schemas() -> None:
     assert schema["properties"]["many"]["anyOf"][0] == {"type": "array", "items": {"type": "object"}}
     assert schema["properties"]["told"]["description"] == "Told."
     assert schema["required"] == ["told"]
+
+
+def test_schema_that_the_function_does_not_take_is_flagged() -> None:
+    source = """
+        from crewai.tools import BaseTool
+        from pydantic import BaseModel
+
+        class Args(BaseModel):
+            query: str
+            limit: int = 3
+
+        class {name}(BaseTool):
+            name: str = "t"
+            description: str = "Looks things up."
+            args_schema: type[BaseModel] = Args
+
+            def _run(self, {parameters}):
+                return ""
+        """
+    flagged = {
+        "query, limit=1": False,
+        "query, limit=1, more=None": False,
+        "query": True,
+        "query, **kwargs": False,
+        "*args": False,
+        "query, limit, other": True,
+        "query, *, limit, other=1": False,
+        "query, *, limit, other": True,
+        "run_manager=None, **kwargs": False,
+    }
+    for parameters, expected in flagged.items():
+        text = source.replace("{name}", "Tool1").replace("{parameters}", parameters)
+        (found,) = crewai.parse(sources({"p/tool.py": text}), bare_entry("crewai"))
+        assert (found.record.quality_flags == ["schema_mismatch"]) is expected, parameters
+        text = text.replace("from crewai.tools", "from langchain_core.tools")
+        (found,) = langchain.parse(sources({"p/tool.py": text}), bare_entry("langchain"))
+        assert (found.record.quality_flags == ["schema_mismatch"]) is expected, parameters
+
+
+def test_addresses_are_followed_into_helpers_but_scopes_are_not_called() -> None:
+    files = {
+        "p/utils.py": """
+            SCOPES = ["https://graph.demo.io/Mail.Send"]
+
+            class Config:
+                api_url: str = "https://api.demo.io/v3"
+
+            def connect(mode):
+                login(scopes=["https://graph.demo.io/Mail.Read"], headers={"Referer": "https://www.demo.io/"})
+                return open_(
+                    "https://main.demo.io/rpc" if mode else "https://test.demo.io/rpc"
+                )
+            """,
+        "p/tool.py": """
+            from langchain_core.tools import BaseTool
+            from p.utils import SCOPES, Config, connect
+
+            class Other(BaseTool):
+                name: str = "other"
+                description: str = "Another tool."
+
+                def _run(self):
+                    return "https://other.demo.io/x"
+
+            class Mine(BaseTool):
+                name: str = "mine"
+                description: str = "A tool."
+
+                def _run(self):
+                    return Other(), connect(SCOPES), Config
+            """,
+    }
+    found = by_id(langchain.parse(sources(files), bare_entry("langchain")))
+    assert sorted(e.url for e in found["langchain:p.tool.Mine"].record.endpoints) == [
+        "https://api.demo.io/v3",
+        "https://main.demo.io/rpc",
+        "https://test.demo.io/rpc",
+    ]
+
+
+def test_files_that_cannot_hold_a_tool_are_not_parsed() -> None:
+    package = PyPackage({"p/tool.py": b"class A: ...", "p/other.py": b"def (:"})
+    assert [c.id for c in package.classes(b"tool")] == ["p.tool.A"]
+    assert package.broken == {}
+
+
+def test_secrets_read_but_not_declared_are_missing_auth() -> None:
+    source = """
+        import os
+        from crewai.tools import BaseTool, EnvVar
+
+        class Silent(BaseTool):
+            name: str = "silent"
+            description: str = "Looks things up."
+
+            def _run(self):
+                return os.environ["DEMO_API_KEY"], os.getenv("DEMO_REGION")
+
+        class Plain(BaseTool):
+            name: str = "plain"
+            description: str = "Looks things up."
+
+            def _run(self):
+                return os.getenv("DEMO_REGION")
+
+        class Open(Silent):
+            env_vars: list[EnvVar] = [EnvVar(name="DEMO_API_KEY")]
+        """
+    found = by_id(crewai.parse(sources({"p/tool.py": source}), bare_entry("crewai")))
+    assert {i: c.record.quality_flags for i, c in found.items()} == {
+        "crewai:Silent": ["missing_auth"],
+        "crewai:Plain": [],
+        "crewai:Open": [],
+    }

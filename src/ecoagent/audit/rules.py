@@ -31,6 +31,8 @@ RANGES: dict[str, tuple[float | None, float | None]] = {
     "r_static": UNIT,
     "encoder_score": COSINE,
     "score": COSINE,
+    "cosine": COSINE,
+    "status": (100.0, 599.0),
     "verifier_raw": UNIT,
     "verifier_probability": UNIT,
     "verifier_score": UNIT,

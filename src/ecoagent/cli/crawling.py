@@ -23,9 +23,9 @@ PIN = re.compile(r"(?P<source>\w+):(?P<name>@?[^@=\s]+)(?:==|@)(?P<version>[^@=\
 
 def check(ctx: RunContext, digests: Path) -> int:
     """Compare crawled candidates with a file of digests; prints the differences and the closing line."""
-    from ecoagent.crawlers import check_digests, load_candidates
+    from ecoagent.crawlers import check_digests, iter_candidates
 
-    report = check_digests(load_candidates(ctx.paths.raw), digests)
+    report = check_digests(iter_candidates(ctx.paths.raw), digests)
     for line in report.lines():
         Progress().say(line)
     return 0

@@ -12,7 +12,7 @@ from ecoagent.crawlers.normalize import Normalized, normalize, provider_of
 from ecoagent.crawlers.normalize_stage import NormalizeStage
 from ecoagent.crawlers.pinning import Pin, Pinned, pin_all, update_lock
 from ecoagent.crawlers.records import PARSER_VERSION
-from ecoagent.crawlers.stage import CrawlStage, candidate_files, load_candidates
+from ecoagent.crawlers.stage import CrawlStage, candidate_files, iter_candidates, load_candidates
 
 __all__ = [
     "PARSERS",
@@ -33,6 +33,7 @@ __all__ = [
     "candidate_files",
     "check_digests",
     "detect_language",
+    "iter_candidates",
     "join",
     "load_candidates",
     "load_lock",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import stat
 import tarfile
@@ -10,7 +11,7 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import IO
+from typing import IO, cast
 
 from ecoagent.settings import UserError
 
@@ -136,10 +137,38 @@ def _read_zip(path: Path, wanted: Wanted, caps: Limits) -> dict[str, bytes]:
     return found
 
 
+class _Unpacked:
+    """A gzip stream that counts what comes out of it.
+
+    The headers of a tar can hold as much as its members, and tell of it to no one.
+    """
+
+    def __init__(self, handle: IO[bytes], path: Path, caps: Limits) -> None:
+        self.handle, self.path, self.caps = handle, path, caps
+        self.packed = max(path.stat().st_size, 1)
+        self.total = 0
+
+    def read(self, size: int = -1) -> bytes:
+        data = self.handle.read(size)
+        self.total += len(data)
+        # Each member takes a header of 512 bytes and is filled up to as many.
+        headers = 2048 * self.caps.members
+        if self.total > self.caps.total_bytes + headers:
+            raise _refuse(self.path, "(headers)", f"more than {self.caps.total_bytes} bytes unpacked")
+        if self.total > 8 * MIB and self.total > self.caps.ratio * self.packed:
+            raise _refuse(self.path, "(headers)", f"unpacks to over {self.caps.ratio} times its size")
+        return data
+
+
+def _opened(stream: gzip.GzipFile, path: Path, caps: Limits) -> tarfile.TarFile:
+    unpacked = _Unpacked(cast(IO[bytes], stream), path, caps)
+    return tarfile.open(fileobj=cast(IO[bytes], unpacked), mode="r|")
+
+
 def _read_tar(path: Path, wanted: Wanted, caps: Limits) -> dict[str, bytes]:
     found: dict[str, bytes] = {}
     meter = _Meter(path, caps)
-    with tarfile.open(path, mode="r|gz") as archive:
+    with gzip.open(path, "rb") as stream, _opened(stream, path, caps) as archive:
         for info in archive:
             name = safe_path(path, info.name)
             if info.issym() or info.islnk():

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ecoagent.crawlers.lock import LockEntry
 from ecoagent.crawlers.pyast import PyClass, PyPackage, dotted
 from ecoagent.crawlers.pyeval import Evaluator
-from ecoagent.crawlers.pyfacts import SECRET, url_literals
-from ecoagent.crawlers.pyschema import SchemaReader, names_of, schema_text
+from ecoagent.crawlers.pyfacts import SECRET, reachable, reads_undeclared_secrets, url_literals
+from ecoagent.crawlers.pyschema import SchemaReader, names_of, schema_text, takes
 from ecoagent.crawlers.records import (
     candidate,
     in_order,
@@ -23,6 +24,8 @@ from ecoagent.crawlers.records import (
 )
 from ecoagent.schema import Auth, AuthField, Candidate, Deprecation, ToolRecord
 from ecoagent.schema.tools import Granularity
+
+_ADDRESS = re.compile(r"(ur[il]|endpoint|host)$", re.IGNORECASE)
 
 
 def wanted(path: str) -> bool:
@@ -64,7 +67,8 @@ class _Reader:
 
     def _exported(self) -> set[str] | None:
         """Names in the root module's ``__all__``; ``None`` if it has none."""
-        roots = [m for m in self.package.modules.values() if "." not in m.name and "__all__" in m.constants]
+        tops = [self.package.modules.get(n) for n in self.package.modules.names() if "." not in n]
+        roots = [m for m in tops if m is not None and "__all__" in m.constants]
         names: set[str] = set()
         for root in roots:
             value = self.evaluator.value(root, root.constants["__all__"])
@@ -72,9 +76,12 @@ class _Reader:
         return names or None
 
     def classes(self) -> Iterator[Candidate]:
-        for cls in self.package.classes():
-            if any(b.rpartition(".")[2] == "BaseTool" for b in self.package.outer_bases(cls)):
+        for cls in self.package.classes(b"tool"):
+            if self._is_tool(cls):
                 yield self._class(cls)
+
+    def _is_tool(self, cls: PyClass) -> bool:
+        return any(b.rpartition(".")[2] == "BaseTool" for b in self.package.outer_bases(cls))
 
     def _class(self, cls: PyClass) -> Candidate:
         name = self.evaluator.field_text(cls, "name")
@@ -82,7 +89,11 @@ class _Reader:
         description = (self.evaluator.field_text(cls, "description") or "").strip()
         alias = self._alias(cls)
         schema = self._schema(cls)
+        run = self.package.method_of(cls, "_run")
         auth = self._auth(cls)
+        flags = ["missing_auth"] if reads_undeclared_secrets(self.evaluator, cls, auth) else []
+        if schema is not None and run is not None and not takes(run[1], schema):
+            flags.append("schema_mismatch")
         folder = folder_of(cls.module.name)
         record = ToolRecord(
             id=f"crewai:{cls.node.name}",
@@ -108,11 +119,12 @@ class _Reader:
             parameter_names=names_of(schema),
             input_schema=schema_text(schema),
             schema_origin="args_schema" if schema else None,
+            quality_flags=flags,
             **self.shared,
         )
         if alias is not None:
             return candidate(record, "alias", f"deprecated alias of {alias or 'another class'}")
-        if self.package.method_of(cls, "_run") is None:
+        if run is None:
             return candidate(record, "abstract", "no _run")
         if self.exported is not None and cls.node.name not in self.exported:
             return candidate(record, "not_exported", "not in the package's __all__")
@@ -176,15 +188,12 @@ class _Reader:
         declared: list[ast.AST] = []
         rest: list[ast.AST] = []
         for owner in self.package.mro(cls):
-            for name, (_annotation, value) in owner.fields.items():
-                if value is not None and name.endswith(("url", "uri", "endpoint", "host")):
-                    declared.append(value)
-            rest.append(owner.node)
-            used = {n.id for n in ast.walk(owner.node) if isinstance(n, ast.Name)}
-            for name in sorted(used):
-                target = self.package.resolve(owner.module, name)
-                if isinstance(target, tuple):
-                    rest.append(target[1])
+            reached = reachable(self.package, owner, self._is_tool)
+            rest += reached
+            for node in reached:
+                if isinstance(node, ast.ClassDef):
+                    fields = PyClass(owner.module, node).fields.items()
+                    declared += [v for n, (_, v) in fields if v is not None and _ADDRESS.search(n)]
         first = {e.url: e for e in url_literals(declared, "class")}
         for endpoint in url_literals(rest):
             first.setdefault(endpoint.url, endpoint)

@@ -14,9 +14,10 @@ from ecoagent.crawlers.pyfacts import (
     deprecation,
     env_auth,
     env_names,
+    reachable,
     url_literals,
 )
-from ecoagent.crawlers.pyschema import SchemaReader, names_of, schema_text
+from ecoagent.crawlers.pyschema import SchemaReader, names_of, schema_text, takes
 from ecoagent.crawlers.records import (
     candidate,
     in_order,
@@ -79,7 +80,7 @@ class _Reader:
         }
 
     def classes(self) -> Iterator[Candidate]:
-        for cls in self.package.classes():
+        for cls in self.package.classes(b"tool"):
             if is_tool(self.package, cls):
                 yield self._class(cls)
 
@@ -93,6 +94,9 @@ class _Reader:
             description = fold_space(part) if part else None
             flags = ["template"] if description else []
         schema, origin = self._schema(cls)
+        run = self.package.method_of(cls, "_run")
+        if schema is not None and origin == "args_schema" and run is not None and not takes(run[1], schema):
+            flags.append("schema_mismatch")
         names: dict[str, bool] = {}
         for other in annotated_classes(self.package, cls, _LEVELS):
             for owner in self.package.mro(other):
@@ -120,12 +124,11 @@ class _Reader:
             parameter_names=names_of(schema),
             input_schema=schema_text(schema),
             schema_origin=origin,
-            quality_flags=flags,
+            quality_flags=sorted(flags),
             **self.shared,
         )
-        runs = self.package.method_of(cls, "_run") is not None
         outside = {b.rpartition(".")[2] for b in self.package.outer_bases(cls)} & {"Tool", "StructuredTool"}
-        if not name and not runs and not outside:
+        if not name and run is None and not outside:
             return candidate(record, "abstract", "no _run and no default name")
         if not name or description is None:
             missing = "name" if not name else "description"
@@ -165,14 +168,9 @@ class _Reader:
         return list(found.values())
 
     def _own_endpoints(self, owner: PyClass) -> list[Endpoint]:
-        """Addresses in one class body and in the constants it uses; wrappers are shared, so kept."""
+        """Addresses in one class body and in what it uses; wrappers are shared, so kept."""
         if owner.id not in self._urls:
-            nodes: list[ast.AST] = [owner.node]
-            used = {n.id for n in ast.walk(owner.node) if isinstance(n, ast.Name)}
-            for name in sorted(used):
-                target = self.package.resolve(owner.module, name)
-                if isinstance(target, tuple):
-                    nodes.append(target[1])
+            nodes = reachable(self.package, owner, lambda c: is_tool(self.package, c))
             self._urls[owner.id] = url_literals(nodes)
         return self._urls[owner.id]
 
@@ -182,7 +180,7 @@ class _Reader:
         return self._environment[owner.id]
 
     def toolkits(self) -> Iterator[Candidate]:
-        for cls in self.package.classes():
+        for cls in self.package.classes(b"tool"):
             if cls.module.name.endswith(".toolkit") and cls.node.name.endswith("Toolkit"):
                 yield from self._operations(cls)
 

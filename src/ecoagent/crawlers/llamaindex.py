@@ -10,7 +10,7 @@ from typing import Any
 from ecoagent.crawlers.lock import LockEntry
 from ecoagent.crawlers.pyast import FunctionNode, PyClass, PyPackage
 from ecoagent.crawlers.pyeval import Evaluator
-from ecoagent.crawlers.pyfacts import url_literals
+from ecoagent.crawlers.pyfacts import reads_undeclared_secrets, url_literals
 from ecoagent.crawlers.pyschema import SchemaReader, names_of, schema_text
 from ecoagent.crawlers.records import (
     NOT_DEPRECATED,
@@ -82,7 +82,7 @@ class _Reader:
         }
 
     def specs(self) -> Iterator[Candidate]:
-        for cls in self.package.classes():
+        for cls in self.package.classes(b"tool"):
             if any(b.rpartition(".")[2] == "BaseToolSpec" for b in self.package.outer_bases(cls)):
                 yield from self._spec(cls)
 
@@ -145,6 +145,9 @@ class _Reader:
         flags: list[str] | None = None,
     ) -> ToolRecord:
         auth = self._auth(cls)
+        found = list(flags or [])
+        if reads_undeclared_secrets(self.evaluator, cls, auth):
+            found.append("missing_auth")
         service = re.sub(r"Tool?Spec$", "", cls.node.name)
         return ToolRecord(
             id=f"llamaindex:{self.entry.name}:{cls.node.name}" + (f".{function}" if function else ""),
@@ -167,7 +170,7 @@ class _Reader:
             parameter_names=names_of(schema),
             input_schema=schema_text(schema),
             schema_origin="signature" if schema is not None else None,
-            quality_flags=flags or [],
+            quality_flags=sorted(found),
             **self.shared,
         )
 

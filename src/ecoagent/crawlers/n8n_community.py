@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
 from ecoagent.crawlers.lock import LockEntry
-from ecoagent.crawlers.n8n import (
-    JSON,
-    node_candidate,
-    split_operations,
-    text,
-    url_literals,
-)
+from ecoagent.crawlers.n8n import JSON, node_candidate, split_operations, text
+from ecoagent.crawlers.n8n_auth import BORROWED, borrowed_types
+from ecoagent.crawlers.n8n_code import literals_of
 from ecoagent.crawlers.n8n_official import shared_facts
 from ecoagent.crawlers.records import NOT_DEPRECATED, candidate, in_order, package_candidate, provenance
 from ecoagent.crawlers.sandbox import evaluate
@@ -50,11 +46,12 @@ def parse(
     credential_paths = _paths(declared.get("credentials"))
     files = _files(members, entry)
     built = evaluate(files, [*credential_paths, *node_paths])
-    types = {
+    own = {
         text(built.values[p].get("name")): built.values[p]
         for p in credential_paths
         if isinstance(built.values.get(p), dict)
     }
+    types = {**borrowed_types(members), **own}
     shared = shared_facts(manifest, entry)
     found: list[Candidate] = []
     for path in node_paths:
@@ -67,13 +64,10 @@ def parse(
             found.append(_not_evaluated(path, entry, shared, why))
             continue
         node = {**description, **_codex(path, members)}
-        found.append(
-            node_candidate(
-                node, entry, types=types, path=path, literals=_literals(path, files), shared=shared
-            )
+        made = node_candidate(
+            node, entry, types=types, path=path, literals=_literals(path, files), shared=shared
         )
-    if granularity == "operation":
-        found = [c for whole in found for c in split_operations(whole)]
+        found += split_operations(made, node) if granularity == "operation" else [made]
     if granularity == "package":
         return package_candidate(
             found, entry, text(manifest.get("description")), path="package.json", **shared
@@ -104,13 +98,14 @@ def _paths(value: object) -> list[str]:
 
 
 def _files(members: Mapping[str, bytes], entry: LockEntry) -> dict[str, str]:
-    total = sum(len(b) for b in members.values())
+    own = {p: b for p, b in members.items() if not p.startswith(BORROWED)}
+    total = sum(len(b) for b in own.values())
     if total > _CODE_BYTES:
         raise UserError(
             f"{entry.spec} holds {total} bytes of code, over the sandbox's limit of {_CODE_BYTES}",
             remedy="take it out of the lock file",
         )
-    return {p: b.decode("utf-8", "replace") for p, b in members.items()}
+    return {p: b.decode("utf-8", "replace") for p, b in own.items()}
 
 
 def _codex(path: str, members: Mapping[str, bytes]) -> JSON:
@@ -125,17 +120,9 @@ def _codex(path: str, members: Mapping[str, bytes]) -> JSON:
     return {"codex": codex} if isinstance(codex, dict) else {}
 
 
-def _literals(path: str, files: Mapping[str, str]) -> list[str]:
-    """Addresses in the node's file, else in the helper and transport files of its folder."""
-    folder = f"{PurePosixPath(path).parent}/"
-    helpers = sorted(
-        p for p in files if p.startswith(folder) and re.search(r"GenericFunctions|transport/", p)
-    )
-    for name in [path, *helpers]:
-        urls = url_literals(files.get(name, ""))
-        if urls:
-            return urls
-    return []
+def _literals(path: str, files: Mapping[str, str]) -> Iterator[str]:
+    """Addresses in the node's code, read only once they are asked for."""
+    yield from literals_of(path, files)
 
 
 def _not_evaluated(path: str, entry: LockEntry, shared: Mapping[str, Any], why: str) -> Candidate:

@@ -4,33 +4,32 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
-from pathlib import PurePosixPath
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ecoagent.crawlers.lock import LockEntry
-from ecoagent.crawlers.n8n import (
-    JSON,
-    dicts,
-    newest,
-    node_candidate,
-    split_operations,
-    text,
-    url_literals,
-)
+from ecoagent.crawlers.n8n import JSON, dicts, newest, node_candidate, split_operations, text
+from ecoagent.crawlers.n8n_auth import TYPES, borrowed_types, by_name
+from ecoagent.crawlers.n8n_code import literals_of
 from ecoagent.crawlers.records import in_order, package_candidate
 from ecoagent.schema import Candidate
 from ecoagent.schema.tools import Granularity
 from ecoagent.settings import UserError
 
-NODES, CREDENTIALS, KNOWN = "dist/types/nodes.json", "dist/types/credentials.json", "dist/known/nodes.json"
-_CODE = re.compile(r"^dist/nodes/.+(?:\.node(?:\.ee)?|GenericFunctions|/transport/[^/]+)\.js$")
+NODES, KNOWN = "dist/types/nodes.json", "dist/known/nodes.json"
+_CODE = re.compile(r"^dist/nodes/.+\.js$")
+_NO_REQUESTS = re.compile(r"/(__schema__|descriptions?|test|methods)/|Descriptions?\.js$|\.test\.js$")
+"""Most of the code, and nothing in it is called."""
 ENTERPRISE = "n8n Enterprise License"
 
 
 def wanted(path: str) -> bool:
     """Members the parser reads."""
-    return path in (NODES, CREDENTIALS, KNOWN, "package.json") or bool(_CODE.match(path))
+    return path in (NODES, TYPES, KNOWN, "package.json") or _is_code(path)
+
+
+def _is_code(path: str) -> bool:
+    return bool(_CODE.match(path)) and not _NO_REQUESTS.search(path)
 
 
 def parse(
@@ -49,11 +48,11 @@ def parse(
             remedy="pin a release that ships it, or list the package as n8n_community",
         )
     nodes = newest(dicts(_json(members, NODES, entry)))
-    types = {text(c.get("name")): c for c in dicts(_json(members, CREDENTIALS, entry))}
+    types = {**borrowed_types(members), **by_name(_json(members, TYPES, entry))}
     known = _json(members, KNOWN, entry)
     manifest = _json(members, "package.json", entry)
     manifest = manifest if isinstance(manifest, dict) else {}
-    code = {p: b for p, b in members.items() if _CODE.match(p)}
+    code = {p: b for p, b in members.items() if _is_code(p)}
     found: list[Candidate] = []
     for name in sorted(nodes):
         place = known.get(name) if isinstance(known, dict) else None
@@ -61,18 +60,16 @@ def parse(
         shared = shared_facts(manifest, entry)
         if ".ee." in source:
             shared["licence"] = ENTERPRISE
-        found.append(
-            node_candidate(
-                nodes[name],
-                entry,
-                types=types,
-                path=source or NODES,
-                literals=_literals(source, code),
-                shared=shared,
-            )
+        node = nodes[name]
+        made = node_candidate(
+            node,
+            entry,
+            types=types,
+            path=source or NODES,
+            literals=_literals(source, code),
+            shared=shared,
         )
-    if granularity == "operation":
-        found = [c for whole in found for c in split_operations(whole)]
+        found += split_operations(made, node) if granularity == "operation" else [made]
     if granularity == "package":
         return package_candidate(
             found, entry, text(manifest.get("description")), **shared_facts(manifest, entry)
@@ -105,23 +102,6 @@ def _json(members: Mapping[str, bytes], path: str, entry: LockEntry) -> Any:
         ) from error
 
 
-def _literals(source: str, code: Mapping[str, bytes]) -> list[str]:
-    """Addresses in the node's file, then in the helper files of its folder and the folders above it."""
-    if not source:
-        return []
-    paths = [source]
-    folder = PurePosixPath(source).parent
-    while len(folder.parts) > 2:
-        prefix = f"{folder}/"
-        paths += sorted(
-            p
-            for p in code
-            if p.startswith(prefix)
-            and (p == f"{prefix}GenericFunctions.js" or "/transport/" in p[len(prefix) - 1 :])
-        )
-        folder = folder.parent
-    for path in paths:
-        urls = url_literals(code.get(path, b"").decode("utf-8", "replace"))
-        if urls:
-            return urls
-    return []
+def _literals(source: str, code: Mapping[str, bytes]) -> Iterator[str]:
+    """Addresses in the node's code, read only once they are asked for."""
+    yield from literals_of(source, code)

@@ -1,16 +1,26 @@
-"""Kept candidates as the shared table: provider, flaws, duplicates, retrieval text. Pure functions."""
+"""Kept candidates as the shared table: provider, flaws, duplicates, retrieval text. Pure functions.
+
+Candidates are looked at twice, in the order of ids: ``Survey`` keeps a few bytes of each, ``Rows``
+makes the rows. Neither holds a record, so that a catalog need not fit in memory.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from array import array
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import groupby
 from typing import Any
 from urllib.parse import urlsplit
 
+import numpy as np
+import numpy.typing as npt
+
 from ecoagent.crawlers.language import detect_language
+from ecoagent.crawlers.merging import Brief, joined
 from ecoagent.schema import (
     Candidate,
     NormalizedTool,
@@ -28,7 +38,8 @@ BOILERPLATE_SHARE = 3
 """Tools of different names with the same description, from which on it is boilerplate."""
 
 _BOILERPLATE = re.compile(
-    r"^(consumes?|interact with|work with)( the)? [\w .&'-]{1,40}\.?$|^uses?( the)? [\w .&'-]{1,40} api\.?$"
+    r"^(?!.* (?:from|to|using) )(consumes?|interact with|work with)( the)? [\w .&'-]{1,40}\.?$|"
+    r"^uses?( the)? [\w .&'-]{1,40} api\.?$"
 )
 _TEMPLATE = re.compile(r"(?<!\{)\{[A-Za-z_][\w.]*\}(?!\})|<[A-Z_]{3,}>|\{\{\s*\$")
 _WRONG = re.compile(
@@ -52,57 +63,144 @@ class Normalized:
 
 
 def normalize(candidates: Iterable[Candidate]) -> Normalized:
-    """Turn candidates into the two tables.
+    """Turn candidates into the two tables, all of them in memory.
 
     Raises:
         UserError: two kept candidates have the same id.
     """
-    listed = list(candidates)
-    kept = [c.record for c in listed if c.status == "kept"]
-    check_ids(kept)
-    kept.sort(key=lambda r: r.id)
-    groups = duplicate_groups(kept)
-    shared = repeated_descriptions(kept)
-    members = Counter(groups.values())
-    tools = [_tool(r, groups[r.id], members[groups[r.id]] > 1, shared) for r in kept]
-    rejects = [
-        RejectedTool(**dict(c.record), stage="crawl", reason=c.reason or "unknown", detail=c.detail)
-        for c in listed
-        if c.status == "rejected"
-    ]
-    rejects.sort(key=lambda r: (r.id, r.provenance.artifact, r.provenance.path))
-    return Normalized(tools, rejects)
+    listed = joined(candidates)
+    survey = Survey()
+    for found in listed:
+        survey.add(found)
+    rows = Rows(survey.settle())
+    tools = [NormalizedTool(**rows.tool(c.record)) for c in listed if c.status == "kept"]
+    return Normalized(tools, [RejectedTool(**row) for row in reject_rows(listed)])
 
 
-def check_ids(records: Sequence[ToolRecord]) -> None:
-    """Ids must be unique.
+class Survey:
+    """First look at the candidates, in the order of ids: what a tool has to know of the others.
 
-    Raises:
-        UserError: they are not; each clash is listed with the artifacts it comes from.
+    A kept tool leaves three hashes of eight bytes. They stand for equal texts: among a million
+    tools two different texts meet by chance in one catalog of thirty million.
     """
-    counts = Counter(r.id for r in records)
-    clashes = sorted(i for i, n in counts.items() if n > 1)
-    if clashes:
-        where = {i: sorted({r.provenance.artifact for r in records if r.id == i}) for i in clashes[:10]}
-        shown = "; ".join(f"{i} in {', '.join(a)}" for i, a in where.items())
-        raise UserError(
-            f"{len(clashes)} tool ids occur more than once: {shown}",
-            remedy="leave one of the packages out with crawl.packages, or in the lock file",
+
+    def __init__(self) -> None:
+        self._descriptions, self._named, self._keys = array("Q"), array("Q"), array("Q")
+        self._last: str | None = None
+        self._artifact = ""
+        self._clashes: dict[str, set[str]] = {}
+        self.rejected = 0
+
+    def add(self, found: Candidate | Brief) -> None:
+        """Count in the next candidate."""
+        if found.status != "kept":
+            self.rejected += 1
+            return
+        record, artifact = found.record, found.record.provenance.artifact
+        if record.id == self._last:
+            self._clashes.setdefault(record.id, {self._artifact}).add(artifact)
+        self._last, self._artifact = record.id, artifact
+        name = plain_name(record.name, record.display_name)
+        description = normalize_query(record.description)
+        service = _service(record.kind, record.group_name)
+        self._descriptions.append(_hash(description) if description else 0)
+        self._named.append(_hash(description, name))
+        self._keys.append(_hash(name, description, service))
+
+    def settle(self) -> Shared:
+        """What was found.
+
+        Raises:
+            UserError: ids are not unique; each clash is listed with the artifacts it comes from.
+        """
+        if self._clashes:
+            shown = "; ".join(f"{i} in {', '.join(sorted(a))}" for i, a in list(self._clashes.items())[:10])
+            raise UserError(
+                f"{len(self._clashes)} tool ids occur more than once: {shown}",
+                remedy="leave one of the packages out with crawl.packages, or in the lock file",
+            )
+        descriptions, keys = _array(self._descriptions), _array(self._keys)
+        _, of_pairs = np.unique(_array(self._named), return_index=True)
+        found, names = np.unique(descriptions[of_pairs], return_counts=True)
+        repeated = np.isin(descriptions, found[(names >= BOILERPLATE_SHARE) & (found != 0)])
+        _, first, inverse, members = np.unique(
+            keys, return_index=True, return_inverse=True, return_counts=True
         )
+        return Shared(repeated, first[inverse], members[inverse], int((members > 1).sum()))
 
 
-def _tool(record: ToolRecord, group: str, duplicated: bool, shared: frozenset[str]) -> NormalizedTool:
-    language = record.language or detect_language(record.description)
-    found = flags_of(record, language=language, duplicated=duplicated, shared=shared)
-    values: dict[str, Any] = dict(record)
-    values |= {
-        "language": language,
-        "quality_flags": sorted(set(record.quality_flags) | found),
-        "provider": provider_of(record),
-        "duplicate_group": group,
-        "tool_text": text_of(record),
+@dataclass(frozen=True)
+class Shared:
+    """What the kept tools have in common; arrays of shape (n,) in the order of ids.
+
+    Attributes:
+        repeated: whether tools of ``BOILERPLATE_SHARE`` names or more have this tool's description.
+        first: place of the smallest id with the same name, description and service.
+        members: number of tools with the same.
+        groups: number of sets of two or more.
+    """
+
+    repeated: npt.NDArray[np.bool_]
+    first: npt.NDArray[np.int64]
+    members: npt.NDArray[np.int64]
+    groups: int
+
+
+class Rows:
+    """Second look: rows of the table of tools, made in the order of ids."""
+
+    def __init__(self, shared: Shared) -> None:
+        self._shared = shared
+        self._place = 0
+        self._named: dict[int, str] = {}
+
+    def tool(self, record: ToolRecord) -> dict[str, Any]:
+        """The row of the next kept record: fields of ``NormalizedTool``."""
+        place, shared = self._place, self._shared
+        self._place += 1
+        group, duplicated = record.id, bool(shared.members[place] > 1)
+        if duplicated:
+            # Names and descriptions are compared in the normal form of queries, underscores as
+            # blanks. The service counts too: "Create File" of two hosts is two tools however alike
+            # the words are.
+            group = self._named.setdefault(int(shared.first[place]), record.id)
+        language = record.language or detect_language(record.description)
+        found = flags_of(
+            record, language=language, duplicated=duplicated, repeated=bool(shared.repeated[place])
+        )
+        return record.model_dump() | {
+            "language": language,
+            "quality_flags": sorted(set(record.quality_flags) | found),
+            "provider": provider_of(record),
+            "duplicate_group": group,
+            "tool_text": text_of(record),
+        }
+
+
+def reject_rows(candidates: Iterable[Candidate]) -> Iterator[dict[str, Any]]:
+    """Rows of the rejected among candidates in the order of ids, by id, artifact and member."""
+    rejected = (c for c in candidates if c.status == "rejected")
+    for _, same in groupby(rejected, key=lambda c: c.record.id):
+        ordered = sorted(same, key=lambda c: (c.record.provenance.artifact, c.record.provenance.path))
+        yield from map(reject_row, ordered)
+
+
+def reject_row(found: Candidate) -> dict[str, Any]:
+    """Fields of ``RejectedTool``."""
+    return found.record.model_dump() | {
+        "stage": "crawl",
+        "reason": found.reason or "unknown",
+        "detail": found.detail,
     }
-    return NormalizedTool(**values)
+
+
+def _hash(*parts: str) -> int:
+    text = "\0".join(parts).encode("utf-8", "surrogatepass")
+    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
+
+
+def _array(values: array[int]) -> npt.NDArray[np.uint64]:
+    return np.frombuffer(values, dtype=np.uint64) if values else np.zeros(0, dtype=np.uint64)
 
 
 def text_of(record: ToolRecord) -> str:
@@ -117,17 +215,22 @@ def text_of(record: ToolRecord) -> str:
     )
 
 
-def flags_of(
-    record: ToolRecord, *, language: str | None, duplicated: bool, shared: frozenset[str]
-) -> set[str]:
-    """Flaws of a kept record's text and facts."""
+def flags_of(record: ToolRecord, *, language: str | None, duplicated: bool, repeated: bool) -> set[str]:
+    """Flaws of a kept record's text and facts.
+
+    Args:
+        record: the tool.
+        language: language of its description, if known.
+        duplicated: whether another record is the same tool.
+        repeated: whether tools of other names have its description.
+    """
     description = fold_space(record.description)
     found: set[str] = set()
     if not description:
         found.add("empty")
     if len(description) < 15 and description:
         found.add("short")
-    if _BOILERPLATE.match(description.lower()) or normalize_query(description) in shared:
+    if _BOILERPLATE.match(description.lower()) or repeated:
         found.add("boilerplate")
     if _TEMPLATE.search(description):
         found.add("template")
@@ -144,46 +247,27 @@ def flags_of(
     return found
 
 
-def repeated_descriptions(records: Sequence[ToolRecord]) -> frozenset[str]:
-    """Normalised descriptions that several tools of different names share."""
-    names: dict[str, set[str]] = {}
-    for record in records:
-        names.setdefault(normalize_query(record.description), set()).add(_plain_name(record))
-    return frozenset(d for d, n in names.items() if d and len(n) >= BOILERPLATE_SHARE)
+def plain_name(name: str, display_name: str | None) -> str:
+    """The name shown, in the form names are compared in."""
+    return normalize_query(display_name or name).replace("_", " ")
 
 
-def _plain_name(record: ToolRecord) -> str:
-    return normalize_query(record.display_name or record.name).replace("_", " ")
-
-
-def duplicate_groups(records: Sequence[ToolRecord]) -> dict[str, str]:
-    """Id to the smallest id of the records with the same name, description and service.
-
-    Names and descriptions are compared in the normal form of queries, underscores as blanks. The
-    service counts too: "Create File" of two hosts is two tools however alike the words are.
-    """
-    smallest: dict[tuple[str, str, str], str] = {}
-    keys = {r.id: (_plain_name(r), normalize_query(r.description), _service(r)) for r in records}
-    for record in records:
-        key = keys[record.id]
-        smallest[key] = min(smallest.get(key, record.id), record.id)
-    return {i: smallest[k] for i, k in keys.items()}
-
-
-def _service(record: ToolRecord) -> str:
+def _service(kind: str, group_name: str | None) -> str:
     """What tells two tools of the same words apart: their group, where the name does not say it."""
-    return normalize_query(record.group_name or "") if record.kind.endswith("_operation") else ""
+    return normalize_query(group_name or "") if kind.endswith("_operation") else ""
 
 
 def provider_of(record: ToolRecord) -> str:
     """Who runs the endpoint.
 
     The registrable domain of the first endpoint that has one, else the service its first
-    credential is named after, else the package. A package of several services is its own.
+    credential is named after, else the package. A package of several services is its own; a page's
+    tool has its package in ``group_id``, since what it was read from holds many.
     """
     domains = _domains(record)
+    package = record.group_id if record.provenance.backend == "http" else record.provenance.artifact
     if record.granularity == "package" and len(set(domains)) > 1:
-        return record.provenance.artifact
+        return package
     if domains:
         return domains[0]
     # What must be given and kept secret names the service; a branch or a region does not.
@@ -194,7 +278,7 @@ def provider_of(record: ToolRecord) -> str:
         service = service_of(auth.name) if auth.type != "init_parameter" else ""
         if service:
             return service
-    return record.provenance.artifact
+    return package
 
 
 def _domains(record: ToolRecord) -> list[str]:

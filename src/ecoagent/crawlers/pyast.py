@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -61,37 +61,82 @@ class PyClass:
         return ast.get_docstring(self.node) or ""
 
 
+class _Modules(Mapping[str, PyModule]):
+    """Modules by name, parsed when first asked for: of a large wheel most never are."""
+
+    def __init__(self, files: Mapping[str, bytes], parse: Callable[[str, bytes], PyModule | None]) -> None:
+        self._sources = {module_name(p): (p, files[p]) for p in sorted(files)}
+        self._parse = parse
+        self._parsed: dict[str, PyModule | None] = {}
+
+    def names(self, hint: bytes = b"") -> list[str]:
+        """Names in order, of files that contain ``hint``."""
+        return [
+            n
+            for n, (path, source) in sorted(self._sources.items())
+            if hint in path.lower().encode() or hint in source.lower()
+        ]
+
+    def __getitem__(self, name: str) -> PyModule:
+        if name not in self._parsed:
+            if name not in self._sources:
+                raise KeyError(name)
+            self._parsed[name] = self._parse(*self._sources[name])
+        found = self._parsed[name]
+        if found is None:
+            raise KeyError(name)
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return (n for n in self._sources if n in self)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
 class PyPackage:
     """All Python modules of one artifact.
 
     Args:
         files: archive path to source bytes. Files that are not valid Python are listed in
-            ``broken`` (path to error text) and otherwise ignored.
+            ``broken`` (path to error text) once they were looked at, and otherwise ignored.
     """
 
     def __init__(self, files: Mapping[str, bytes]) -> None:
-        self.modules: dict[str, PyModule] = {}
         self.broken: dict[str, str] = {}
-        for path in sorted(files):
-            try:
-                with warnings.catch_warnings():
-                    # Invalid escapes in crawled text are the package's business, not the user's.
-                    warnings.simplefilter("ignore", SyntaxWarning)
-                    warnings.simplefilter("ignore", DeprecationWarning)
-                    tree = ast.parse(files[path])
-            except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-                self.broken[path] = f"{type(error).__name__}: {error}"
-                continue
-            module = PyModule(module_name(path), path, tree)
-            _index(module, tree.body, is_package=path.endswith("__init__.py"))
-            self.modules[module.name] = module
+        self._homes: dict[int, PyModule] = {}
+        self.modules = _Modules(files, self._parse)
 
-    def classes(self) -> Iterator[PyClass]:
-        """Every top-level class, in module and source order."""
-        for name in sorted(self.modules):
-            module = self.modules[name]
-            for node in module.classes.values():
-                yield self._class(module, node)
+    def _parse(self, path: str, source: bytes) -> PyModule | None:
+        try:
+            with warnings.catch_warnings():
+                # Invalid escapes in crawled text are the package's business, not the user's.
+                warnings.simplefilter("ignore", SyntaxWarning)
+                warnings.simplefilter("ignore", DeprecationWarning)
+                tree = ast.parse(source)
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            self.broken[path] = f"{type(error).__name__}: {error}"
+            return None
+        module = PyModule(module_name(path), path, tree)
+        _index(module, tree.body, is_package=path.endswith("__init__.py"))
+        self._homes |= {id(f): module for f in module.functions.values()}
+        return module
+
+    def home_of(self, function: FunctionNode) -> PyModule | None:
+        """Module of a top-level function; ``None`` for methods."""
+        return self._homes.get(id(function))
+
+    def classes(self, hint: bytes = b"") -> Iterator[PyClass]:
+        """Every top-level class, in module and source order.
+
+        Args:
+            hint: lower-case text; files that have it neither in their path nor in their source, in
+                any case, are passed over unparsed.
+        """
+        for name in self.modules.names(hint):
+            module = self.modules.get(name)
+            if module is not None:
+                yield from (self._class(module, node) for node in module.classes.values())
 
     def find_class(self, module: PyModule, expression: ast.expr) -> PyClass | None:
         """The class an expression of ``module`` names, if it lies in this package."""

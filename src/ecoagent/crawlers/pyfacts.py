@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from ecoagent.crawlers.pyast import PyClass, PyModule, PyPackage, dotted
 from ecoagent.crawlers.pyeval import Evaluator
@@ -14,7 +14,8 @@ SECRET = re.compile(r"key|token|secret|passw|credential|auth|private|cookie|sign
 _NOT_CALLED = re.compile(
     r"docs?\.|/docs?(/|$)|/documentation|github\.com/[\w.-]+/[\w.-]+(/|$)|readthedocs|stackoverflow|"
     r"python\.langchain\.com|example\.(com|org)|localhost|127\.0\.0\.1|schemas?\.|w3\.org|"
-    r"wikipedia\.org/wiki|^https?://(www\.)?google\.com/?$",
+    r"wikipedia\.org/wiki|^https?://(www\.)?google\.com/?$|^https?://mail\.google\.com/?$|/\.default$|"
+    r"googleapis\.com/auth/",
     re.IGNORECASE,
 )
 
@@ -46,6 +47,18 @@ def env_names(evaluator: Evaluator, cls: PyClass) -> dict[str, bool]:
             for name, required in _env_of(evaluator, cls.module, node):
                 found[name] = found.get(name, False) or required
     return found
+
+
+def reads_undeclared_secrets(evaluator: Evaluator, cls: PyClass, declared: list[Auth]) -> bool:
+    """Whether a class declares no authentication but reads a secret from the environment.
+
+    This is all a parser can know of a missing declaration: that an address wants a key is told by no
+    one but the code that fetches the key.
+    """
+    if declared:
+        return False
+    names = {n for owner in evaluator.package.mro(cls) for n in env_names(evaluator, owner)}
+    return any(SECRET.search(n) for n in names)
 
 
 def _env_of(evaluator: Evaluator, module: PyModule, node: ast.AST) -> Iterator[tuple[str, bool]]:
@@ -91,6 +104,58 @@ def annotated_classes(package: PyPackage, cls: PyClass, levels: int) -> list[PyC
     return found
 
 
+def reachable(
+    package: PyPackage, cls: PyClass, skip: Callable[[PyClass], bool], levels: int = 3
+) -> list[ast.AST]:
+    """A class body and the constants, functions and classes of the package it uses, each once.
+
+    Args:
+        package: the package.
+        cls: where to begin.
+        skip: classes not to be entered, for instance other tools.
+        levels: how far to follow.
+    """
+    found: list[ast.AST] = [cls.node]
+    frontier: list[tuple[PyModule, ast.AST]] = [(cls.module, cls.node)]
+    for _ in range(levels):
+        following: list[tuple[PyModule, ast.AST]] = []
+        for module, root in frontier:
+            for name in _names_used(root):
+                target = _place(package, package.resolve(module, name), skip)
+                if target is not None and target[1] not in found:
+                    found.append(target[1])
+                    following.append(target)
+        frontier = following
+    return found
+
+
+def _place(
+    package: PyPackage, target: object, skip: Callable[[PyClass], bool]
+) -> tuple[PyModule, ast.AST] | None:
+    if isinstance(target, PyClass):
+        return None if skip(target) else (target.module, target.node)
+    if isinstance(target, tuple):
+        return target
+    if isinstance(target, ast.FunctionDef | ast.AsyncFunctionDef):
+        module = package.home_of(target)
+        return (module, target) if module is not None else None
+    return None
+
+
+def _names_used(root: ast.AST) -> list[str]:
+    """Names and attributes read in a body; what the inputs are is no part of what is called."""
+    found: set[str] = set()
+    queue: list[ast.AST] = [root]
+    while queue:
+        node = queue.pop()
+        if isinstance(node, ast.AnnAssign) and dotted(node.target) == "args_schema":
+            continue
+        if isinstance(node, ast.Name | ast.Attribute):
+            found.add(dotted(node))
+        queue += ast.iter_child_nodes(node)
+    return sorted(n for n in found if n and not n.lower().endswith(("scope", "scopes")))
+
+
 def _names_in(annotation: ast.expr | None) -> Iterator[str]:
     if annotation is None:
         return
@@ -108,6 +173,8 @@ def url_literals(nodes: Iterable[ast.AST], origin: str = "literal") -> list[Endp
     """URLs in string literals of code, docstrings, documentation links and examples left out."""
     urls: dict[str, bool] = {}
     for root in nodes:
+        if not _mentions_url(root):
+            continue
         skipped = _doc_constants(root)
         for node in ast.walk(root):
             if isinstance(node, ast.JoinedStr):
@@ -129,6 +196,12 @@ def url_literals(nodes: Iterable[ast.AST], origin: str = "literal") -> list[Endp
     return [Endpoint(url=u, origin=origin, is_template=t) for u, t in urls.items()]
 
 
+def _mentions_url(root: ast.AST) -> bool:
+    return any(
+        isinstance(n, ast.Constant) and isinstance(n.value, str) and "://" in n.value for n in ast.walk(root)
+    )
+
+
 def _doc_constants(root: ast.AST) -> set[int]:
     skipped: set[int] = set()
     for node in ast.walk(root):
@@ -136,6 +209,17 @@ def _doc_constants(root: ast.AST) -> set[int]:
             skipped.add(id(node.value))
         if isinstance(node, ast.keyword) and node.arg in ("description", "examples", "title"):
             skipped |= {id(n) for n in ast.walk(node.value)}
+        # What a permission is called, or whom a request says it comes from, is not called.
+        if isinstance(node, ast.keyword) and (node.arg or "").lower().endswith(("scope", "scopes")):
+            skipped |= {id(n) for n in ast.walk(node.value)}
+        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            if any(dotted(t).lower().endswith(("scope", "scopes")) for t in targets):
+                skipped |= {id(n) for n in ast.walk(node.value)}
+        if isinstance(node, ast.Dict):
+            for key, value in zip(node.keys, node.values, strict=True):
+                if isinstance(key, ast.Constant) and str(key.value).lower() in ("referer", "origin"):
+                    skipped |= {id(n) for n in ast.walk(value)}
         if isinstance(node, ast.Raise):
             skipped |= {id(n) for n in ast.walk(node)}
     return skipped

@@ -148,6 +148,26 @@ class SchemaReader:
         return _object(properties, required)
 
 
+def takes(function: FunctionNode, schema: dict[str, Any]) -> bool:
+    """Whether a function can be called with the inputs a schema declares.
+
+    It cannot if it lacks a parameter that the schema has, or needs one that the schema lacks.
+    Positional catch-alls are taken to accept anything: how they are filled is not in the signature.
+    """
+    arguments = function.args
+    positional = [a.arg for a in [*arguments.posonlyargs, *arguments.args]]
+    named = [*positional, *(a.arg for a in arguments.kwonlyargs)]
+    optional = set(positional[len(positional) - len(arguments.defaults) :] if arguments.defaults else [])
+    pairs = zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+    optional |= {a.arg for a, default in pairs if default is not None}
+    declared = set(schema.get("properties", {}))
+    if arguments.vararg is not None:
+        return True
+    lacking = set() if arguments.kwarg is not None else declared - set(named)
+    needed = set(named) - optional - declared - INJECTED
+    return not lacking and not needed
+
+
 def _object(properties: dict[str, Any], required: list[str]) -> dict[str, Any]:
     schema: dict[str, Any] = {"type": "object", "properties": properties}
     if required:

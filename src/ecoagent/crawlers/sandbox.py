@@ -62,12 +62,38 @@ def evaluate(
             # QuickJS gives the same exception type for script errors, memory and time.
             errors[path] = str(error).strip()[:400] or "the script ended without a word"
             continue
-        if not isinstance(answer, str) or len(answer) > OUTPUT_CHARACTERS:
-            errors[path] = "the description is too large or no data"
-            continue
-        outcome = json.loads(answer)
-        if "error" in outcome:
-            errors[path] = str(outcome["error"])[:400]
+        value, why = _read(answer)
+        if why is not None:
+            errors[path] = why
         else:
-            values[path] = outcome["value"]
+            values[path] = value
     return SandboxResult(values, errors)
+
+
+def _read(answer: object) -> tuple[Any, str | None]:
+    """The value in an answer, or why there is none.
+
+    Code that was run may have changed what answers are made with: nothing is taken for granted.
+    """
+    if not isinstance(answer, str) or len(answer) > OUTPUT_CHARACTERS:
+        return None, "the description is too large or no data"
+    try:
+        outcome = json.loads(answer)
+        if isinstance(outcome, dict) and "error" in outcome:
+            return None, str(_clean(outcome["error"]))[:400]
+        if isinstance(outcome, dict) and "value" in outcome:
+            return _clean(outcome["value"]), None
+    except (ValueError, RecursionError):
+        pass
+    return None, "the answer is no data"
+
+
+def _clean(value: Any) -> Any:
+    """``value`` with halves of characters, which no file can hold, as question marks."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode("utf-8")
+    if isinstance(value, list):
+        return [_clean(v) for v in value]
+    if isinstance(value, dict):
+        return {_clean(k): _clean(v) for k, v in value.items()}
+    return value

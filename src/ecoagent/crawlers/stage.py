@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
+from pydantic import BaseModel, ValidationError
+
+from ecoagent.crawlers.archives import MIB, Limits, read_members
 from ecoagent.crawlers.artifacts import ArtifactStore, HashMismatchError
 from ecoagent.crawlers.catalogs import parse_artifact
 from ecoagent.crawlers.client import ClientMissingError
+from ecoagent.crawlers.costs import Wanted, cost_of
 from ecoagent.crawlers.lock import Lock, LockEntry, load_lock, selected
+from ecoagent.crawlers.merging import not_a_candidate
+from ecoagent.crawlers.n8n_auth import BORROWED, TYPES
 from ecoagent.crawlers.records import NOT_DEPRECATED, PARSER_VERSION, candidate, provenance
 from ecoagent.runs import (
     RunContext,
@@ -17,8 +25,8 @@ from ecoagent.runs import (
     ShardResult,
     Stage,
     StageReport,
+    iter_lines,
     read_json,
-    read_jsonl,
     write_json,
     write_jsonl,
 )
@@ -28,7 +36,7 @@ from ecoagent.settings import Settings, UserError
 
 CANDIDATES, FAILURE = "candidates.jsonl", "failure.json"
 SUMMARY = "crawl_summary.json"
-_SECONDS_PER_CALL, _MB_PER_SECOND, _PARSE_SECONDS_PER_MB = 2.0, 4.0, 1.5
+_PARSE_SECONDS_PER_MB = 1.5
 
 
 class CrawlStage(Stage):
@@ -47,27 +55,28 @@ class CrawlStage(Stage):
         return [Shard(e.key, (e.spec,)) for e in entries_of(ctx.settings)]
 
     def shard_content(self, ctx: RunContext, shard: Shard) -> Any:
-        """The artifact's lock entry, the granularity and the parser's version."""
+        """The artifact's lock entry, those it borrows from, the granularity and the parser's version."""
         return {
             "entry": self._entry(ctx, shard).model_dump(mode="json"),
             "granularity": ctx.settings.crawl.granularity,
             "parser": PARSER_VERSION,
+            "lenders": [e.sha256 for e in lenders(ctx.settings, self._entry(ctx, shard))],
         }
 
     def estimate(self, ctx: RunContext) -> dict[str, Any]:
-        """Artifacts, client calls, MB to fetch and minutes; nothing is fetched for it."""
+        """Artifacts, client calls, requests, MB to fetch and minutes; nothing is fetched for it."""
         entries = entries_of(ctx.settings)
-        missing = ArtifactStore.of(ctx.settings.crawl).missing(entries)
-        fetch_mb = sum(e.size for e in missing) / 1e6
-        total_mb = sum(e.size for e in entries) / 1e6
-        seconds = (
-            len(missing) * _SECONDS_PER_CALL + fetch_mb / _MB_PER_SECOND + total_mb * _PARSE_SECONDS_PER_MB
+        store = ArtifactStore.of(ctx.settings.crawl, ctx.settings.http)
+        cost = cost_of(
+            [Wanted(e.ecosystem, e.name, e.size) for e in store.missing(entries)], ctx.settings.http
         )
+        parse_seconds = sum(e.size for e in entries) / 1e6 * _PARSE_SECONDS_PER_MB
         return {
             "artifacts": len(entries),
-            "client_calls": len(missing),
-            "download_mb": round(fetch_mb, 2),
-            "minutes": round(seconds / 60, 2),
+            "client_calls": cost.client_calls,
+            **({"requests": cost.requests} if any(e.ecosystem == "http" for e in entries) else {}),
+            "download_mb": round(cost.megabytes, 2),
+            "minutes": round((cost.seconds + parse_seconds) / 60, 2),
         }
 
     def run_shard(self, ctx: RunContext, shard: Shard, directory: Path) -> None:
@@ -80,16 +89,33 @@ class CrawlStage(Stage):
         entry = self._entry(ctx, shard)
         crawl = ctx.settings.crawl
         try:
-            path = ArtifactStore.of(crawl).fetch(entry)
-            found = parse_artifact(path, entry, crawl.granularity, max_member_mb=crawl.max_member_mb)
+            store = ArtifactStore.of(crawl, ctx.settings.http)
+            path = store.fetch(entry)
+            found = parse_artifact(
+                path,
+                entry,
+                crawl.granularity,
+                max_member_mb=crawl.max_member_mb,
+                borrowed={
+                    f"{BORROWED}{e.key}": credential_types(store.fetch(e), e.sha256, crawl.max_member_mb)
+                    for e in lenders(ctx.settings, entry)
+                },
+            )
+            write_jsonl(directory / CANDIDATES, found)
+            return
         except (HashMismatchError, ClientMissingError):
             raise
         except UserError as error:
             # One dead package must not end the crawl of the others: it is a reject with a reason.
             ctx.progress.say(f"crawl: {entry.spec} left out: {error.message}")
             write_json(directory / FAILURE, {"artifact": entry.spec, "detail": str(error)})
-            found = [unavailable(entry, error.message)]
-        write_jsonl(directory / CANDIDATES, found)
+            why = error.message
+        except (ValueError, RecursionError) as error:
+            # Text no record can hold, or nested too deeply: the package's fault, and its alone.
+            why = f"{entry.spec} left out: {type(error).__name__}: {str(error)[:300]}"
+            ctx.progress.say(f"crawl: {why}")
+            write_json(directory / FAILURE, {"artifact": entry.spec, "detail": why})
+        write_jsonl(directory / CANDIDATES, [unavailable(entry, why)])
 
     def merge(self, ctx: RunContext, results: list[ShardResult]) -> StageReport:
         """Count candidates by source and reason and write the summary.
@@ -104,11 +130,13 @@ class CrawlStage(Stage):
         artifacts: list[dict[str, Any]] = []
         for result in sorted(results, key=lambda r: r.shard.key):
             entry = entries[result.shard.key]
-            rows = read_jsonl(result.directory / CANDIDATES)
-            here = Counter(r["status"] for r in rows)
-            kept[entry.source] += here["kept"]
+            here: Counter[str] = Counter()
             reasons = rejected.setdefault(entry.source, Counter())
-            reasons.update(r["reason"] for r in rows if r["status"] == "rejected")
+            for status in _statuses(result.directory / CANDIDATES):
+                here[status.status] += 1
+                if status.status == "rejected":
+                    reasons[status.reason or "unknown"] += 1
+            kept[entry.source] += here["kept"]
             artifacts.append(
                 {
                     "artifact": entry.spec,
@@ -167,6 +195,32 @@ def entries_of(settings: Settings) -> list[LockEntry]:
     return selected(lock_of(settings), settings.crawl, limit=settings.limit)
 
 
+def lenders(settings: Settings, entry: LockEntry) -> list[LockEntry]:
+    """Crawled packages of n8n's own whose credential types a node of ``entry`` may name.
+
+    Only what the settings crawl anyway: what else lies in the store must not change a result.
+    """
+    if entry.ecosystem != "npm":
+        return []
+    return [e for e in entries_of(settings) if e.source == "n8n_official" and e.key != entry.key]
+
+
+@lru_cache(maxsize=4)
+def credential_types(path: Path, sha256: str, max_member_mb: int) -> bytes:
+    """The list of credential types a package of n8n's ships, as JSON; an empty list if it has none.
+
+    Args:
+        path: the verified artifact.
+        sha256: its hash; several shards borrow from one artifact, which is read once.
+        max_member_mb: larger members are refused, MiB.
+
+    Raises:
+        UserError: the archive cannot be read.
+    """
+    limits = Limits(member_bytes=max_member_mb * MIB)
+    return read_members(path, lambda p: p == TYPES, limits).get(TYPES, b"[]")
+
+
 def unavailable(entry: LockEntry, detail: str) -> Candidate:
     """The reject that stands for a package that could not be fetched or read."""
     record = ToolRecord(
@@ -187,8 +241,24 @@ def unavailable(entry: LockEntry, detail: str) -> Candidate:
     return candidate(record, "unavailable", detail)
 
 
-def load_candidates(raw: Path) -> list[Candidate]:
-    """All candidates of a crawl, shards in name order.
+class _Status(BaseModel):
+    """What the summary counts of a candidate; the record is not looked at."""
+
+    status: Literal["kept", "rejected"]
+    reason: str | None = None
+
+
+def _statuses(path: Path) -> Iterator[_Status]:
+    for number, line in enumerate(iter_lines(path), start=1):
+        if line:
+            try:
+                yield _Status.model_validate_json(line)
+            except ValidationError as error:
+                raise not_a_candidate(path, number, error) from error
+
+
+def iter_candidates(raw: Path) -> Iterator[Candidate]:
+    """All candidates of a crawl, shards in name order, one in memory at a time.
 
     Args:
         raw: the run's ``raw`` folder.
@@ -196,19 +266,19 @@ def load_candidates(raw: Path) -> list[Candidate]:
     Raises:
         UserError: a line is not a candidate; file and line are named.
     """
-    found: list[Candidate] = []
     for path in candidate_files(raw):
-        for number, line in enumerate(path.read_text("utf-8").splitlines(), start=1):
+        for number, line in enumerate(iter_lines(path), start=1):
             if not line:
                 continue
             try:
-                found.append(Candidate.model_validate_json(line))
-            except ValueError as error:
-                raise UserError(
-                    f"file {path} row {number} is not a candidate: {error}",
-                    remedy="run `ecoagent crawl` again; a file written by another version must be made anew",
-                ) from error
-    return found
+                yield Candidate.model_validate_json(line)
+            except ValidationError as error:
+                raise not_a_candidate(path, number, error) from error
+
+
+def load_candidates(raw: Path) -> list[Candidate]:
+    """The same as a list."""
+    return list(iter_candidates(raw))
 
 
 def candidate_files(raw: Path) -> list[Path]:

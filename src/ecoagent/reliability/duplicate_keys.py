@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import takewhile
 
 from ecoagent.schema import ToolRecord, fold_space, normalize_query
@@ -331,12 +332,15 @@ def _lower(text: str) -> list[str]:
     return [w.lower() for w in _WORD.findall(text.replace("_", " "))]
 
 
+_KNOWN = _FILLERS | HOUSES | _NOUNS | _VERBS.keys()
+
+
 def _joined(words: list[str]) -> list[str]:
     runs = [words[i : i + n] for n in (2, 3) for i in range(len(words) - n + 1)]
-    known = _FILLERS | HOUSES | _NOUNS | _VERBS.keys()
-    return ["".join(run) for run in runs if known.isdisjoint(run)]
+    return ["".join(run) for run in runs if _KNOWN.isdisjoint(run)]
 
 
+@lru_cache(maxsize=65536)
 def _one(word: str) -> str:
     if word in _SAME_WORD:
         return _SAME_WORD[word]

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from ecoagent.settings import ReliabilitySettings
 
 Floats = npt.NDArray[np.float64]
+Lengths = Sequence[int] | npt.NDArray[np.int64]
 Embed = Callable[[list[str]], npt.NDArray[Any]]
 """Texts to (n, d) vectors."""
 
@@ -74,9 +75,9 @@ class ReliabilityScales:
     tools: int
 
     @classmethod
-    def measure(cls, description_lengths: Sequence[int], tag_lengths: Sequence[int]) -> ReliabilityScales:
+    def measure(cls, description_lengths: Lengths, tag_lengths: Lengths) -> ReliabilityScales:
         """Medians and scales of a catalog; an empty one gives zeros."""
-        if not description_lengths:
+        if not len(description_lengths):
             return cls(0.0, 0.0, 0.0, 0.0, 0)
         desc, tag = np.asarray(description_lengths, float), np.asarray(tag_lengths, float)
         return cls(
@@ -151,8 +152,8 @@ class ReliabilityScores:
 
 
 def quality(
-    description_lengths: Sequence[int],
-    tag_lengths: Sequence[int],
+    description_lengths: Lengths,
+    tag_lengths: Lengths,
     scales: ReliabilityScales,
     weights: tuple[float, float] = (0.6, 0.4),
 ) -> Floats:
@@ -205,14 +206,15 @@ def score_tools(
 
 def score_signals(
     r_cons: Floats,
-    description_lengths: Sequence[int],
-    tag_lengths: Sequence[int],
+    description_lengths: Lengths,
+    tag_lengths: Lengths,
     sources: Sequence[str],
     settings: ReliabilitySettings,
 ) -> ReliabilityScores:
     """Eq. 5 from cosines already computed; shapes (n,), lengths in characters."""
     scales = ReliabilityScales.measure(description_lengths, tag_lengths)
-    src = np.array([source_weight(s, settings.source_weights) for s in sources], dtype=float)
+    weights = {s: source_weight(s, settings.source_weights) for s in set(sources)}
+    src = np.array([weights[s] for s in sources], dtype=float)
     qual = quality(description_lengths, tag_lengths, scales, settings.quality_weights)
     static = combine(r_cons, src, qual, settings.weights)
     return ReliabilityScores(r_cons, src, qual, static, static >= settings.threshold, scales)

@@ -44,7 +44,12 @@ def _month(month: str) -> date:
 
 def _dates(axis: Any, plt: Any) -> None:
     dates: Any = plt.matplotlib.dates
-    axis.xaxis.set_major_locator(dates.AutoDateLocator(minticks=4, maxticks=9))
+    low, high = axis.get_xlim()
+    # The table is by month: a short span must not be marked by days.
+    short = high - low < 200
+    axis.xaxis.set_major_locator(
+        dates.MonthLocator() if short else dates.AutoDateLocator(minticks=4, maxticks=9)
+    )
     axis.xaxis.set_major_formatter(dates.ConciseDateFormatter(axis.xaxis.get_major_locator()))
 
 

@@ -1,9 +1,11 @@
 """Runs: atomic files, stage keys, resume, the manifest and the lock."""
 
 from ecoagent.runs.atomic import (
+    ROWS_PER_GROUP,
     bucket,
     canonical_json,
     digest,
+    iter_lines,
     read_json,
     read_jsonl,
     read_rows,
@@ -38,8 +40,17 @@ from ecoagent.runs.stage import (
     stage_key,
     up_to_date,
 )
+from ecoagent.runs.streams import (
+    TableWriter,
+    count_rows,
+    iter_rows,
+    table_groups,
+    table_writer,
+    write_table_stream,
+)
 
 __all__ = [
+    "ROWS_PER_GROUP",
     "Progress",
     "ProgressTask",
     "RunContext",
@@ -49,14 +60,18 @@ __all__ = [
     "Stage",
     "StageOutcome",
     "StageReport",
+    "TableWriter",
     "bucket",
     "canonical_json",
+    "count_rows",
     "digest",
     "duration",
     "execute",
     "finished",
     "forget",
     "input_digests",
+    "iter_lines",
+    "iter_rows",
     "load_manifest",
     "read_json",
     "read_jsonl",
@@ -70,6 +85,8 @@ __all__ = [
     "sha256_text",
     "stage_key",
     "sweep",
+    "table_groups",
+    "table_writer",
     "temporary_sibling",
     "to_arrow",
     "up_to_date",
@@ -78,5 +95,6 @@ __all__ = [
     "write_json",
     "write_jsonl",
     "write_table",
+    "write_table_stream",
     "write_text",
 ]

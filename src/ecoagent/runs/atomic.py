@@ -7,7 +7,7 @@ import itertools
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,6 +21,9 @@ from ecoagent.settings import UserError
 
 R = TypeVar("R", bound=Record)
 _counter = itertools.count()
+_BLOCK = 1 << 16
+ROWS_PER_GROUP = 10_000
+"""Rows of a Parquet row group."""
 TEMPORARY = ".tmp-"
 """Prefix of unfinished files and folders; leftovers of a killed run are swept at the next start."""
 
@@ -75,14 +78,40 @@ def read_json(path: Path) -> Any:
 
 
 def write_jsonl(path: Path, rows: Iterable[Record | Mapping[str, Any]]) -> Path:
-    """Write one JSON object a line, in the order given."""
-    lines = [canonical_json(r.model_dump(mode="json") if isinstance(r, Record) else dict(r)) for r in rows]
-    return write_text(path, "".join(line + "\n" for line in lines))
+    """Write one JSON object a line, in the order given; rows are taken one at a time."""
+
+    def write(temporary: Path) -> None:
+        with temporary.open("wb") as handle:
+            for row in rows:
+                value = row.model_dump(mode="json") if isinstance(row, Record) else dict(row)
+                handle.write(canonical_json(value).encode("utf-8") + b"\n")
+
+    return _replace(path, write)
+
+
+def iter_lines(path: Path) -> Iterator[bytes]:
+    """The lines of a file, ends left off, one block in memory at a time.
+
+    The file is open only while a block is read, so that thousands can be read side by side. Only
+    a newline ends a line: the other line ends of Unicode may stand inside a JSON string.
+    """
+    place, rest = 0, b""
+    while True:
+        with path.open("rb") as handle:
+            handle.seek(place)
+            block = handle.read(_BLOCK)
+        if not block:
+            break
+        place += len(block)
+        *lines, rest = (rest + block).split(b"\n")
+        yield from lines
+    if rest:
+        yield rest
 
 
 def read_jsonl(path: Path) -> list[dict[str, Any]]:
     """The objects of a JSON-lines file."""
-    return [json.loads(line) for line in path.read_text("utf-8").splitlines() if line]
+    return [json.loads(line) for line in iter_lines(path) if line.strip()]
 
 
 def to_arrow(rows: Iterable[Record | Mapping[str, Any]] | pl.DataFrame, model: type[Record]) -> pa.Table:
@@ -104,7 +133,7 @@ def write_table(
     table = to_arrow(rows, model)
 
     def write(temporary: Path) -> None:
-        pq.write_table(table, temporary, compression="zstd", row_group_size=10_000)
+        pq.write_table(table, temporary, compression="zstd", row_group_size=ROWS_PER_GROUP)
 
     return _replace(path, write)
 
@@ -150,17 +179,26 @@ def read_rows(path: Path, model: type[R], *, subset: bool = False, remedy: str =
         rows = pq.read_table(path, columns=list(model.model_fields) if subset else None).to_pylist()
     except (pa.ArrowException, OSError) as error:
         raise damaged(path, error) from error
-    records = []
-    for number, row in enumerate(rows, 1):
+    return list(validated(path, model, rows, remedy=remedy))
+
+
+def validated(
+    path: Path, model: type[R], rows: Iterable[Any], *, first: int = 1, remedy: str = REBUILD
+) -> Iterator[R]:
+    """Rows of ``path`` as records; ``first`` is the number of the first row.
+
+    Raises:
+        UserError: a row does not fit; file, row and column are named.
+    """
+    for number, row in enumerate(rows, first):
         try:
-            records.append(model.model_validate(row))
+            yield model.model_validate(row)
         except ValidationError as error:
             fault = error.errors()[0]
             where = ".".join(str(p) for p in fault["loc"])
             raise UserError(
                 f"{path} row {number}, column {where!r}: {fault['msg']}", remedy=remedy
             ) from error
-    return records
 
 
 def sha256_file(path: Path) -> str:

@@ -36,7 +36,9 @@ class Auth(Record):
     name: str = Field(description="Environment variable, parameter or credential type name.")
     fields: list[AuthField] = Field(default_factory=list, description="Inputs of the credential.")
     required: bool | None = Field(default=None, description="Null where the catalog does not say.")
-    origin: str = Field(description="Where it was read: class, env_vars, init, credentials, extends, code, docs.")
+    origin: str = Field(
+        description="Where it was read: class, env_vars, init, credentials, extends, code, docs."
+    )
 
 
 class Endpoint(Record):

@@ -2,6 +2,8 @@
 (function (global) {
   'use strict';
   var LIMIT = 400000;
+  // Kept before any crawled code runs: what that code does to these names is its own business.
+  var stringify = JSON.stringify, parse = JSON.parse, keysOf = Object.keys, has = Function.prototype.call.bind(Object.prototype.hasOwnProperty);
 
   function standIn() {
     var target = function () {};
@@ -54,11 +56,11 @@
   }
 
   function loader(files) {
-    var cache = {};
+    var cache = Object.create(null);
     function find(path) {
       var tries = [path, path + '.js', path + '.cjs', path + '.json', path + '/index.js'];
       for (var i = 0; i < tries.length; i++) {
-        if (Object.prototype.hasOwnProperty.call(files, tries[i])) return tries[i];
+        if (has(files, tries[i])) return tries[i];
       }
       return null;
     }
@@ -66,7 +68,7 @@
       if (cache[path]) return cache[path].exports;
       var module = { exports: {} };
       cache[path] = module;
-      if (/\.json$/.test(path)) { module.exports = JSON.parse(files[path]); return module.exports; }
+      if (/\.json$/.test(path)) { module.exports = parse(files[path]); return module.exports; }
       function require(name) {
         if (name === 'n8n-workflow') return workflow;
         if (name.charAt(0) !== '.' && name.charAt(0) !== '/') return anything;
@@ -93,9 +95,9 @@
         out = v.map(function (x) { var c = copy(x, depth + 1); return c === undefined ? null : c; });
       } else {
         out = {};
-        Object.keys(v).forEach(function (k) {
+        keysOf(v).forEach(function (k) {
           var c = copy(v[k], depth + 1);
-          if (c !== undefined) out[k] = c;
+          if (c !== undefined && k !== '__proto__') out[k] = c;
         });
       }
       stack.pop();
@@ -119,7 +121,7 @@
 
   global.__run = function (payload, path) {
     try {
-      var load = loader(JSON.parse(payload));
+      var load = loader(parse(payload));
       var exported = load(path);
       var name = path.split('/').pop().split('.')[0];
       var built = exported[name];
@@ -127,17 +129,17 @@
         var classes = Object.keys(exported).filter(function (k) { return typeof exported[k] === 'function'; });
         built = classes.length === 1 ? exported[classes[0]] : undefined;
       }
-      if (typeof built !== 'function') return JSON.stringify({ error: 'no class ' + name + ' in ' + path });
+      if (typeof built !== 'function') return stringify({ error: 'no class ' + name + ' in ' + path });
       var object = new built();
       if (object.nodeVersions) {
         var versions = Object.keys(object.nodeVersions).map(Number).sort(function (a, b) { return a - b; });
         var top = object.nodeVersions[versions[versions.length - 1]];
         var merged = Object.assign({}, object.description, top.description);
-        return JSON.stringify({ value: plain({ description: merged }) });
+        return stringify({ value: plain({ description: merged }) });
       }
-      return JSON.stringify({ value: plain(object) });
+      return stringify({ value: plain(object) });
     } catch (e) {
-      return JSON.stringify({ error: String(e && e.message || e) + " " + String(e && e.stack || "").split("\n")[0].trim() });
+      return stringify({ error: String(e && e.message || e) + " " + String(e && e.stack || "").split("\n")[0].trim() });
     }
   };
 })(globalThis);

@@ -179,7 +179,7 @@ def parse(
     found = [dead_page(entry, page) for page in documents if page.reason is not None]
     for listed in entries(documents):
         whole = _candidate(listed, entry)
-        found += split_operations(whole) if granularity == "operation" else [whole]
+        found += split_operations(whole, listed.description) if granularity == "operation" else [whole]
     return settle(found, entry, granularity)
 
 
