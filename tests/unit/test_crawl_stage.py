@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ecoagent.crawlers import HashMismatchError, load_candidates
+from ecoagent.crawlers import HashMismatchError, load_candidates, verify
 from ecoagent.crawlers.lock import Lock, LockEntry, save_lock
 from ecoagent.crawlers.normalize_stage import NormalizeStage
 from ecoagent.crawlers.stage import CrawlStage
@@ -268,3 +268,25 @@ def test_text_no_file_can_hold_is_the_packages_own_fault(world: Path) -> None:
     report = execute(CrawlStage(), context(world)).report
     assert report.rejects["unavailable"] == 1
     assert report.summary["incomplete"] == ["langchain__demo-bad"]
+
+
+def test_one_more_artifact_leaves_the_others_as_they_are(world: Path) -> None:
+    lock = Lock.model_validate(json.loads((world / "lock.json").read_text()))
+    ctx = context(world)
+    save_lock(world / "lock.json", Lock(artifacts=lock.artifacts[:-1]))
+    execute(CrawlStage(), ctx)
+    before = {p: p.stat().st_mtime_ns for p in (ctx.paths.raw / "crawl").rglob("_shard.json")}
+    save_lock(world / "lock.json", lock)
+    execute(CrawlStage(), ctx)
+    marker = json.loads((ctx.paths.markers / "crawl.json").read_text())
+    assert marker["shards"] == {"planned": len(lock.artifacts), "run": 1}
+    assert {p: p.stat().st_mtime_ns for p in before} == before
+
+
+def test_a_wrong_size_in_the_lock_ends_the_crawl(world: Path) -> None:
+    lock = Lock.model_validate(json.loads((world / "lock.json").read_text()))
+    first = lock.artifacts[0]
+    wrong = first.model_copy(update={"size": first.size + 1})
+    path = world / "store" / first.sha256 / first.filename
+    with pytest.raises(HashMismatchError, match=f"{first.size + 1} bytes"):
+        verify(wrong, path)

@@ -270,3 +270,13 @@ def test_shipped_table_is_limited_by_catalog(tmp_path: Path, command: Any) -> No
         "--json",
     )
     assert json.loads(done.stdout)["update-lock"]["packages"] == 7
+
+
+def test_rows_that_are_no_csv_and_columns_named_twice(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("source,package\nlangchain," + "a" * 200_000 + "\n")
+    with pytest.raises(UserError, match="is no CSV"):
+        load_table(path)
+    path.write_text("source,package,package\n")
+    with pytest.raises(UserError, match="twice"):
+        load_table(path)

@@ -520,3 +520,20 @@ def test_answers_are_not_trusted(answer: object) -> None:
     value, error = sandbox._read(answer)
     assert value is None
     assert error
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        '/^(a+)+$/.test("a".repeat(40) + "b");',
+        "Array.prototype.indexOf.call({length: 9007199254740991}, 1);",
+        "function f(){f()} try{f()}catch(e){}"
+        "var o={},p=o; for(var i=0;i<1e5;i++){p.a={};p=p.a} JSON.stringify(o);",
+    ],
+    ids=["regular expression", "native loop", "deep object"],
+)
+def test_what_the_engine_cannot_stop_ends_only_its_own_process(code: str) -> None:
+    good = "exports.B = class { constructor() { this.description = { name: 'b' } } }"
+    result = evaluate({"A.node.js": code, "B.node.js": good}, ["A.node.js", "B.node.js"], seconds=1)
+    assert set(result.errors) == {"A.node.js"}
+    assert result.values["B.node.js"]["description"] == {"name": "b"}

@@ -22,6 +22,7 @@ from ecoagent.runs import (
     StageReport,
     bucket,
     execute,
+    file_lock,
     load_manifest,
     read_rows,
     run_lock,
@@ -230,3 +231,17 @@ def test_kill_leaves_the_old_file_or_the_new_one(tmp_path: Path) -> None:
             assert len(set(data)) == 1
     sweep(tmp_path)
     assert {p.name for p in tmp_path.iterdir()} <= {"file"}
+
+
+def test_one_process_writes_a_file_at_a_time(tmp_path: Path) -> None:
+    script = (
+        "import sys; from pathlib import Path; from ecoagent.runs import file_lock\n"
+        "from ecoagent.settings import UserError\n"
+        "try:\n"
+        "    with file_lock(Path(sys.argv[1]), Path(sys.argv[2])): print('in')\n"
+        "except UserError as error: print(error.message)\n"
+    )
+    call = [sys.executable, "-c", script, str(tmp_path / "lock.json"), str(tmp_path / "store")]
+    with file_lock(tmp_path / "lock.json", tmp_path / "store"):
+        assert "being written" in subprocess.run(call, capture_output=True, text=True, check=True).stdout
+    assert subprocess.run(call, capture_output=True, text=True, check=True).stdout.strip() == "in"

@@ -368,3 +368,49 @@ def test_discover_needs_a_table(desk: Desk) -> None:
 def test_addresses_of_records_are_of_the_site(web: StandIn, where: Addresses, tmp_path: Path) -> None:
     found = crawl("crewai-docs", http_of(web, where, tmp_path / "r"), tmp_path)
     assert {urlsplit(str(c.record.docs_url)).netloc for c in found} == {web.host}
+
+
+HTML = "text/html; charset=utf-8"
+
+
+def served(web: StandIn, tmp_path: Path, body: str, kind: str = HTML) -> HttpSettings:
+    """Settings under which every catalog starts at one page of our own."""
+    web.add("/own/tools", Reply(body.encode(), content_type=kind))
+    start = web.url("/own/tools")
+    return HttpSettings(
+        allow_private=(web.host,), requests_per_second=50, backoff_s=0.01, retries=0, store=tmp_path / "own",
+        langchain_docs=start, crewai_docs=start, crewai_specs=start, n8n_verified=start,
+    )  # fmt: skip
+
+
+def snapshot(name: str, http: HttpSettings) -> bytes:
+    with PoliteClient(http) as client:
+        return sources.snapshot(name, http, client)
+
+
+@pytest.mark.parametrize("name", sorted(sources.SNAPSHOTS))
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        ("<html><body><main><h1>Hello</h1><p>Nothing is listed here.</p></main></body></html>", HTML),
+        ('<html><body><a href="http://[::1">a</a><p>x</p></body></html>', HTML),
+        ("[" * 50_000, "application/json"),
+        ('{"data": [{"id": ' + "7" * 5000 + "}]}", "application/json"),
+        ('{"data": [], "tools": []}', "application/json"),
+    ],
+    ids=["no rows", "no address", "deep", "long number", "empty lists"],
+)
+def test_pages_that_list_nothing_are_an_error(
+    web: StandIn, tmp_path: Path, name: str, body: str, kind: str
+) -> None:
+    with pytest.raises(UserError):
+        snapshot(name, served(web, tmp_path, body, kind))
+
+
+def test_a_site_that_stops_answering_is_not_pinned(web: StandIn, tmp_path: Path) -> None:
+    links = "".join(f'<a href="/own/tools/t{i}">Tool {i}</a>' for i in range(4))
+    for i in range(4):
+        web.add(f"/own/tools/t{i}", Reply(b"busy", status=503))
+    with pytest.raises(UserError, match="gave no answer") as caught:
+        snapshot("crewai-docs", served(web, tmp_path, f"<html><body><main>{links}</main></body></html>"))
+    assert "later" in (caught.value.remedy or "")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ecoagent.cli.options import print_json
 from ecoagent.cli.show import show_estimates, show_rows
-from ecoagent.runs import Progress, RunContext
+from ecoagent.runs import Progress, RunContext, file_lock
 from ecoagent.settings import Settings, UserError
 
 if TYPE_CHECKING:
@@ -71,7 +71,8 @@ def rewrite_lock(
         _show({"update-lock": _cost(wanted, settings, path, force=force)}, as_json)
         return 0
     times = None if settings.crawl.backend == "http" else _times(npm_times.publication_times)
-    pinned = pin_all(path, wanted, store, force=force, times=times, say=Progress().say)
+    with file_lock(path, settings.crawl.artifact_dir):
+        pinned = pin_all(path, wanted, store, force=force, times=times, say=Progress().say)
     _show_pinned(pinned, path, as_json)
     return 0
 

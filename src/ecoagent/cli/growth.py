@@ -56,7 +56,7 @@ def growth(
         settings = settings_of(profile, run, limit, None, overrides)
         ctx = RunContext.create(settings)
         tables = run_tables(settings, settings.run_name) / "core" / "tools.parquet"
-        pinned = load_history(history).newest(settings.limit)
+        pinned = load_history(history).newest(limit)  # not the run's own limit
         if dry_run:
             planned = {"growth": {"state": "would run", **GrowthStage(_only(pinned)).estimate(ctx)}}
             print_json(planned) if as_json else show_estimates(planned)

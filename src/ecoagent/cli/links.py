@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,11 +12,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ecoagent.cli.options import DryRun, Json, Limit, Profile, Run, Set, guarded, print_json, settings_of
+from ecoagent.cli.options import (
+    DryRun,
+    Json,
+    Limit,
+    Profile,
+    Run,
+    Set,
+    guarded,
+    one_of,
+    print_json,
+    settings_of,
+)
 from ecoagent.cli.show import show_rows
 from ecoagent.runs import Progress, RunContext, RunPaths, duration, run_lock
 from ecoagent.schema import SOURCES, NormalizedTool, RejectedTool, ScoredTool
-from ecoagent.settings import MissingInputError, UserError
+from ecoagent.settings import MissingInputError
 
 if TYPE_CHECKING:
     from ecoagent.reliability.flaws import FlawTable
@@ -72,8 +83,8 @@ def audit_links(
     def work() -> int:
         from ecoagent.reliability.links import KINDS
 
-        _known("--kind", kind or (), KINDS)
-        _known("--source", source or (), SOURCES)
+        one_of("--kind", kind or (), KINDS)
+        one_of("--source", source or (), SOURCES)
         ctx = RunContext.create(settings_of(profile, run, limit, None, overrides), Progress())
         asked = _Asked(ctx, kind or (), source or (), max_age_days, retry_unknown)
         if dry_run:
@@ -82,12 +93,6 @@ def audit_links(
             return _audit(ctx, asked, workers, as_json=as_json)
 
     guarded(work)
-
-
-def _known(option: str, given: Collection[str], there: Sequence[str]) -> None:
-    wrong = sorted(set(given) - set(there))
-    if wrong:
-        raise UserError(f"{option} {wrong[0]!r} is not known", remedy=f"one of {', '.join(there)}")
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
 import errno
 import json
 import sqlite3
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -51,6 +52,18 @@ def settings_of(
         if manifest.is_file():
             chosen = str(manifest)
     return load_settings(chosen, overrides=overrides or (), run=run, limit=limit, seed=seed)
+
+
+def one_of(option: str, given: Collection[str], there: Sequence[str]) -> None:
+    """Check the values of an option.
+
+    Raises:
+        UserError: one is not among those there are; the nearest is named.
+    """
+    for wrong in sorted(set(given) - set(there)):
+        near = difflib.get_close_matches(wrong, there, n=1)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        raise UserError(f"{option} {wrong!r} is not known", remedy=f"{hint}one of {', '.join(there)}")
 
 
 def print_json(value: Any) -> None:

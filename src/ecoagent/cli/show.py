@@ -42,15 +42,16 @@ def _fact(label: str, value: str) -> None:
 
 
 def show_rows(title: str, rows: Sequence[Mapping[str, Any]]) -> None:
-    """A table of dictionaries, columns in the order of the first row."""
-    if not rows:
+    """A table of dictionaries, columns in the order they are first met; nothing if there are no values."""
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    if not any(columns):
         return
     table = Table(title=title, title_justify="left", title_style="bold")
-    for name in rows[0]:
-        numeric = all(isinstance(r.get(name), int | float) for r in rows)
+    for name in columns:
+        numeric = all(isinstance(r.get(name, 0), int | float) for r in rows)
         table.add_column(str(name), justify="right" if numeric else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(Text(_cell(row.get(name))) for name in rows[0]))
+        table.add_row(*(Text(_cell(row.get(name))) for name in columns))
     console().print(table)
 
 

@@ -18,12 +18,14 @@ from ecoagent.cli.options import (
     Seed,
     Set,
     guarded,
+    one_of,
     print_json,
     settings_of,
 )
 from ecoagent.cli.show import show_estimates, show_outcomes
 from ecoagent.cli.stopping import require_space, stop_at_once_on_signals
 from ecoagent.runs import Progress, RunContext, StageOutcome, duration
+from ecoagent.schema import CATALOGS
 from ecoagent.settings import MissingInputError, Settings, UserError, quiet_environment
 
 Force = Annotated[bool, typer.Option("--force", help="Run the stage anew even if it is up to date.")]
@@ -320,6 +322,9 @@ def crawl(
         from ecoagent.cli.crawling import discover as find_packages
 
         extra = list(overrides or ())
+        one_of("--source", source or (), CATALOGS)
+        one_of("--granularity", [granularity] if granularity else (), ("package", "tool", "operation"))
+        one_of("--backend", [backend] if backend else (), ("client", "http", "both"))
         if source:
             extra.append("crawl.catalogs=[" + ", ".join(f'"{s}"' for s in source) + "]")
         if granularity:

@@ -126,6 +126,12 @@ def verify(entry: LockEntry, path: Path) -> None:
         HashMismatchError: sha256 or npm's integrity differs; names artifact, expected and got.
     """
     sha256, sha512 = hashes(path)
+    if sha256 == entry.sha256 and path.stat().st_size != entry.size:
+        raise HashMismatchError(
+            f"artifact {entry.spec}: the lock file says {entry.size} bytes, the file of its sha256 has "
+            f"{path.stat().st_size}",
+            remedy="correct the size in the lock file",
+        )
     if sha256 != entry.sha256 and entry.ecosystem == "http":
         raise HashMismatchError(
             f"snapshot {entry.spec}: the pages behind {entry.url} have changed since they were pinned "
@@ -137,7 +143,8 @@ def verify(entry: LockEntry, path: Path) -> None:
         raise HashMismatchError(
             f"artifact {entry.spec}: sha256 expected {entry.sha256}, got {sha256} "
             f"({path.stat().st_size} bytes)",
-            remedy="find out why the index serves other bytes, and pin anew only if that is right",
+            remedy="see whether the lock file was edited; else find out why the index serves other bytes, "
+            "and pin anew only if that is right",
         )
     if entry.integrity is not None and entry.integrity != integrity_of(sha512):
         raise HashMismatchError(

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ecoagent.runs import parse_json
 from ecoagent.schema import Candidate, ToolRecord, catalog_of, fold_space
 from ecoagent.settings import UserError
 
@@ -134,8 +135,8 @@ def package_of(identifier: str) -> str:
 
 def _load(path: Path) -> dict[str, dict[str, dict[str, Any]]]:
     try:
-        data = json.loads(path.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        data = parse_json(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:
         raise UserError(
             f"digest file {path} cannot be read: {error}", remedy="give the path of a digest file in JSON"
         ) from error

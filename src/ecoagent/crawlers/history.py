@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Sequence
 from importlib import resources
@@ -14,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from ecoagent.crawlers.artifacts import ArtifactStore
 from ecoagent.crawlers.catalogs import parse_artifact
 from ecoagent.crawlers.lock import LockEntry
-from ecoagent.runs import digest, write_json
+from ecoagent.runs import digest, parse_json, write_json
 from ecoagent.schema import Candidate
 from ecoagent.settings import CrawlSettings, UserError
 
@@ -84,8 +83,8 @@ def load_history(path: Path | None = None) -> History:
                 f"history file {shown} cannot be read: {error}", remedy="give a path with --history PATH"
             ) from error
     try:
-        data = json.loads(text)
-    except json.JSONDecodeError as error:
+        data = parse_json(text)
+    except ValueError as error:
         raise UserError(f"history file {shown} is not JSON: {error}", remedy="mend the line named") from error
     try:
         return History.model_validate(data)

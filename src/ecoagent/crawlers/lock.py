@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from ecoagent.runs import digest, write_json
+from ecoagent.runs import digest, parse_json, write_json
 from ecoagent.schema import catalog_of
 from ecoagent.schema.tools import Source
 from ecoagent.settings import CrawlSettings, UserError
@@ -32,10 +31,10 @@ class LockEntry(BaseModel):
     ecosystem: Literal["pip", "npm", "http"] = Field(
         description="Client that fetches it; http: a snapshot of documentation pages."
     )
-    name: str = Field(min_length=1, pattern=NAME)
-    version: str = Field(min_length=1, pattern=VERSION)
+    name: str = Field(min_length=1, max_length=214, pattern=NAME)
+    version: str = Field(min_length=1, max_length=100, pattern=VERSION)
     filename: str = Field(
-        min_length=1, pattern=r"^[\w@+][\w.@+-]*$", description="Name of the file as stored."
+        min_length=1, max_length=200, pattern=r"^[\w@+][\w.@+-]*$", description="Name of the file as stored."
     )
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
     size: int = Field(gt=0, description="Bytes.")
@@ -121,8 +120,8 @@ def load_lock(path: Path | None = None) -> Lock:
                 f"lock file {shown} cannot be read: {error}", remedy="give a path with --set crawl.lock=PATH"
             ) from error
     try:
-        data = json.loads(text)
-    except json.JSONDecodeError as error:
+        data = parse_json(text)
+    except ValueError as error:
         raise UserError(f"lock file {shown} is not JSON: {error}", remedy="mend the line named") from error
     try:
         return Lock.model_validate(data)

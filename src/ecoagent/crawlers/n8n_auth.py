@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
+from ecoagent.runs import parse_json
 from ecoagent.schema import Auth, AuthField
 
 JSON = Mapping[str, Any]
@@ -36,7 +36,7 @@ def borrowed_types(members: Mapping[str, bytes]) -> dict[str, JSON]:
     """Types of other packages that were handed in with the members of this one."""
     found: dict[str, JSON] = {}
     for key in sorted(m for m in members if m.startswith(BORROWED)):
-        found = {**by_name(json.loads(members[key])), **found}
+        found = {**by_name(parse_json(members[key])), **found}
     return found
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
@@ -15,6 +14,7 @@ from ecoagent.crawlers.n8n_code import literals_of
 from ecoagent.crawlers.n8n_official import shared_facts
 from ecoagent.crawlers.records import NOT_DEPRECATED, candidate, in_order, package_candidate, provenance
 from ecoagent.crawlers.sandbox import evaluate
+from ecoagent.runs import parse_json
 from ecoagent.schema import Candidate, ToolRecord
 from ecoagent.schema.tools import Granularity
 from ecoagent.settings import UserError
@@ -77,8 +77,8 @@ def parse(
 
 def _manifest(members: Mapping[str, bytes], entry: LockEntry) -> dict[str, Any]:
     try:
-        manifest = json.loads(members.get("package.json", b""))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        manifest = parse_json(members.get("package.json", b""))
+    except ValueError as error:
         raise UserError(
             f"{entry.spec} has no readable package.json: {error}", remedy="pin another release"
         ) from error
@@ -92,9 +92,11 @@ def _manifest(members: Mapping[str, bytes], entry: LockEntry) -> dict[str, Any]:
 
 
 def _paths(value: object) -> list[str]:
-    return (
-        [PurePosixPath(v).as_posix() for v in value if isinstance(v, str)] if isinstance(value, list) else []
-    )
+    if not isinstance(value, list):
+        return []
+    # Half a character in a path would be no file's name, and no output could hold it.
+    whole = [v.encode("utf-8", "replace").decode("utf-8") for v in value if isinstance(v, str)]
+    return list(dict.fromkeys(PurePosixPath(v).as_posix() for v in whole))
 
 
 def _files(members: Mapping[str, bytes], entry: LockEntry) -> dict[str, str]:
@@ -114,8 +116,8 @@ def _codex(path: str, members: Mapping[str, bytes]) -> JSON:
     if data is None:
         return {}
     try:
-        codex = json.loads(data)
-    except (json.JSONDecodeError, UnicodeDecodeError):
+        codex = parse_json(data)
+    except ValueError:
         return {}
     return {"codex": codex} if isinstance(codex, dict) else {}
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -12,6 +11,7 @@ from ecoagent.crawlers.n8n import JSON, dicts, newest, node_candidate, split_ope
 from ecoagent.crawlers.n8n_auth import TYPES, borrowed_types, by_name
 from ecoagent.crawlers.n8n_code import literals_of
 from ecoagent.crawlers.records import in_order, package_candidate
+from ecoagent.runs import parse_json
 from ecoagent.schema import Candidate
 from ecoagent.schema.tools import Granularity
 from ecoagent.settings import UserError
@@ -95,8 +95,8 @@ def _json(members: Mapping[str, bytes], path: str, entry: LockEntry) -> Any:
     if path not in members:
         return {}
     try:
-        return json.loads(members[path])
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        return parse_json(members[path])
+    except ValueError as error:
         raise UserError(
             f"{entry.spec}, member {path} is not JSON: {error}", remedy="pin another release"
         ) from error

@@ -142,11 +142,8 @@ class SchemaMaker:
 def _choice(options: list[JSON], kind: str, entry: dict[str, Any]) -> dict[str, Any]:
     """Schema of a choice among listed values; a list made at run time is not known."""
     plain = [o["value"] for o in options if isinstance(o.get("value"), str | int | float | bool)]
-    values: list[Any] = []
-    for value in plain:
-        # 1 and True are equal in Python, but not in JSON.
-        if not any(value == v and isinstance(value, bool) == isinstance(v, bool) for v in values):
-            values.append(value)
+    # 1 and True are equal in Python, but not in JSON.
+    values = list({(isinstance(v, bool), v): v for v in plain}.values())
     if not values:
         return entry
     return {"enum": values} if kind == "options" else {"type": "array", "items": {"enum": values}}

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import json
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 from ecoagent.crawlers.client import FetchError, _run, npm_command
+from ecoagent.runs import parse_json
 
 CREATED, MODIFIED = "created", "modified"
 _VERSION = re.compile(r"^(\d+)\.(\d+)\.(\d+)$")
@@ -91,8 +91,8 @@ def _unknown(name: str, why: str) -> DatesUnknownError:
 def _table(answer: str) -> dict[str, Any]:
     """The table of times, however npm wraps it: bare, in a list, under the package's name or ``time``."""
     try:
-        value: Any = json.loads(answer) if answer.strip() else {}
-    except json.JSONDecodeError:
+        value: Any = parse_json(answer) if answer.strip() else {}
+    except ValueError:
         return {}
     for _ in range(4):
         if isinstance(value, list):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -15,6 +14,7 @@ from ecoagent.crawlers.artifacts import ArtifactStore, integrity_of
 from ecoagent.crawlers.client import ClientMissingError, FetchError
 from ecoagent.crawlers.lock import NAME, VERSION, Lock, LockEntry, load_lock, replace_entries, save_lock
 from ecoagent.crawlers.records import metadata
+from ecoagent.runs import parse_json
 from ecoagent.schema.tools import Source
 from ecoagent.settings import UserError
 
@@ -236,7 +236,7 @@ def stated_licence(path: Path, pin: Pin) -> str | None:
 def _manifest(path: Path) -> dict[str, Any]:
     data = read_members(path, lambda p: p == "package.json").get("package.json", b"{}")
     try:
-        manifest = json.loads(data)
+        manifest = parse_json(data)
     except ValueError as error:
         raise UserError(f"{path.name} has no readable package.json", remedy="pin another release") from error
     return manifest if isinstance(manifest, dict) else {}

@@ -45,6 +45,7 @@ class CrawlStage(Stage):
     name: ClassVar[str] = "crawl"
     version: ClassVar[str] = PARSER_VERSION
     sections: ClassVar[tuple[str, ...]] = ("crawl",)
+    shards_alone: ClassVar[bool] = True  # one more artifact in the lock must not have the others read again
 
     def extra_key(self, ctx: RunContext) -> dict[str, Any]:
         """Digest of the lock file's content."""

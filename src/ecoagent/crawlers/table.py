@@ -70,15 +70,27 @@ def load_table(path: Path | None = None) -> list[Package]:
 
 def _parsed(text: str, shown: str) -> list[Package]:
     rows = csv.reader(io.StringIO(text))
-    header = [h.strip() for h in next(rows, [])]
+    try:
+        header = [h.strip() for h in next(rows, [])]
+    except csv.Error as error:
+        raise _wrong(shown, 1, f"is no CSV: {error}", "mend the row") from error
     missing = [name for name in ("source", "package") if name not in header]
     unknown = [name for name in header if name not in HEADER]
-    if missing or unknown:
-        what = f"lacks column {missing[0]!r}" if missing else f"has an unknown column {unknown[0]!r}"
+    twice = [name for name in header if header.count(name) > 1]
+    if missing or unknown or twice:
+        what = f"has column {twice[0]!r} twice" if twice else ""
+        what = f"has an unknown column {unknown[0]!r}" if unknown else what
+        what = f"lacks column {missing[0]!r}" if missing else what
         raise UserError(f"table {shown} row 1 {what}", remedy=f"begin it with the line {','.join(HEADER)}")
     found: list[Package] = []
     first: dict[tuple[str, str], int] = {}
-    for values in rows:
+    while True:
+        try:
+            values = next(rows)
+        except StopIteration:
+            break
+        except csv.Error as error:
+            raise _wrong(shown, rows.line_num, f"is no CSV: {error}", "mend the row") from error
         number = rows.line_num
         if not any(v.strip() for v in values):
             continue

@@ -6,6 +6,7 @@ from ecoagent.runs.atomic import (
     canonical_json,
     digest,
     iter_lines,
+    parse_json,
     read_json,
     read_jsonl,
     read_rows,
@@ -23,7 +24,7 @@ from ecoagent.runs.atomic import (
     write_text,
 )
 from ecoagent.runs.context import RunContext, RunPaths
-from ecoagent.runs.lock import run_lock
+from ecoagent.runs.lock import file_lock, run_lock
 from ecoagent.runs.manifest import load_manifest, record_stage, versions
 from ecoagent.runs.progress import Progress, ProgressTask, duration
 from ecoagent.runs.stage import (
@@ -67,12 +68,14 @@ __all__ = [
     "digest",
     "duration",
     "execute",
+    "file_lock",
     "finished",
     "forget",
     "input_digests",
     "iter_lines",
     "iter_rows",
     "load_manifest",
+    "parse_json",
     "read_json",
     "read_jsonl",
     "read_rows",

@@ -72,6 +72,18 @@ def write_json(path: Path, value: Any) -> Path:
     )
 
 
+def parse_json(text: str | bytes) -> Any:
+    """JSON from elsewhere.
+
+    Raises:
+        ValueError: it is none, or is nested or has numbers beyond what Python reads.
+    """
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
 def read_json(path: Path) -> Any:
     """The value of a JSON file."""
     return json.loads(path.read_text("utf-8"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 import threading
 from collections.abc import Iterator
@@ -13,6 +14,29 @@ from ecoagent.settings import UserError
 
 _held: dict[Path, int] = {}
 _guard = threading.Lock()
+
+
+@contextmanager
+def file_lock(path: Path, folder: Path) -> Iterator[None]:
+    """Be the only process that rewrites the file at ``path``; others are refused.
+
+    Args:
+        path: the file.
+        folder: where the lock is kept, out of the user's sight.
+
+    Raises:
+        UserError: another process is at it.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    name = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:16]
+    with (folder / f".writing-{name}").open("a") as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise UserError(
+                f"{path} is being written by another process", remedy="wait for it, or name another file"
+            ) from error
+        yield
 
 
 @contextmanager

@@ -80,6 +80,8 @@ class Stage(ABC):
     name: ClassVar[str]
     version: ClassVar[str]
     sections: ClassVar[tuple[str, ...]] = ()
+    shards_alone: ClassVar[bool] = False
+    """Whether ``shard_content`` says all that a shard depends on: then a change elsewhere keeps it."""
 
     def inputs(self, ctx: RunContext) -> list[Path]:
         """Files of the run whose bytes this stage depends on."""
@@ -242,6 +244,8 @@ def execute(stage: Stage, ctx: RunContext, *, force: bool = False, mapper: Mappe
     ctx.progress.say(f"{stage.name}: started")
     shards = stage.plan(ctx)
     base = _base_key(stage, ctx)
+    if stage.shards_alone:
+        base = {k: base[k] for k in ("stage", "version", "package")}
     keys = {s.key: digest({**base, "ids": s.ids, "content": stage.shard_content(ctx, s)}) for s in shards}
     folder = ctx.paths.raw / stage.name
     missing = [s for s in shards if not _shard_done(folder / s.key, keys[s.key])]

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Literal
-from urllib.parse import urldefrag, urljoin
+from urllib.parse import urldefrag
 
 from ecoagent.crawlers.web.addresses import Resolve
 from ecoagent.crawlers.web.bodies import decode
-from ecoagent.crawlers.web.errors import WebError, place_of, scrub, split_url
+from ecoagent.crawlers.web.errors import WebError, absolute, place_of, scrub, split_url
 from ecoagent.crawlers.web.probe import Kind, Probe, Prober
 from ecoagent.crawlers.web.robots import MAX_BYTES, Robots, RobotsFile
 from ecoagent.crawlers.web.soft404 import is_soft_404
@@ -212,7 +212,7 @@ def redirect_target(answer: Answer) -> str:
     if place is None:
         raise WebError("bad_status", answer.url, f"HTTP {answer.status} without a place to go to")
     try:
-        target = urldefrag(urljoin(answer.url, place.strip())).url
+        target = urldefrag(absolute(answer.url, place)).url
     except ValueError as error:
         raise WebError("not_http", answer.url, "redirects to an address that cannot be read") from error
     split_url(target)

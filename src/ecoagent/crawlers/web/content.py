@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
-from urllib.parse import urljoin
 
 from ecoagent.crawlers.web.documents import Document, is_html
+from ecoagent.crawlers.web.errors import absolute
 from ecoagent.schema import fold_space
 
 Kind = Literal["title", "lead", "heading", "paragraph", "item", "code", "notice", "card", "row"]
@@ -94,7 +94,7 @@ def addresses(page: Document) -> list[str]:
     from bs4 import BeautifulSoup
 
     anchors = BeautifulSoup(page.body, "html.parser").find_all("a", href=True)
-    return list(dict.fromkeys(urljoin(page.place, str(a["href"]).strip()) for a in anchors))
+    return list(dict.fromkeys(absolute(page.place, str(a["href"])) for a in anchors))
 
 
 def every_link(block: Block) -> list[Link]:
@@ -175,7 +175,7 @@ class _Walker:
             title.extract()
         href = str(tag.get("href") or "")
         text = self._words(tag, " ")
-        yield Block("card", text, links=(Link(label or text, urljoin(self.base, href)),), label=label)
+        yield Block("card", text, links=(Link(label or text, absolute(self.base, href)),), label=label)
 
     def _table(self, table: Any) -> Iterator[Block]:
         headers: tuple[str, ...] = ()
@@ -204,7 +204,7 @@ class _Walker:
         return tuple(
             Link(
                 self._words(a),
-                urljoin(self.base, str(a["href"])),
+                absolute(self.base, str(a["href"])),
                 tuple(str(i["src"]) for i in a.find_all("img") if i.get("src")),
             )
             for a in anchors

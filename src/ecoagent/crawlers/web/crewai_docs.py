@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -26,6 +25,7 @@ from ecoagent.crawlers.web.facts import (
     settle,
     title_of,
 )
+from ecoagent.runs import parse_json
 from ecoagent.schema import Auth, AuthField, Candidate, Endpoint, fold_space
 from ecoagent.schema.tools import Granularity
 from ecoagent.settings import HttpSettings, UserError
@@ -156,8 +156,8 @@ def parse_specs(
 
 def _tools(page: Document) -> list[dict[str, Any]]:
     try:
-        value = json.loads(page.body)
-    except json.JSONDecodeError as error:
+        value = parse_json(page.body)
+    except ValueError as error:
         raise UserError(
             f"{page.url} is not JSON: {error}",
             remedy="give the address of tool.specs.json to http.crewai_specs",

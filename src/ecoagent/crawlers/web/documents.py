@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
-from urllib.parse import urldefrag, urljoin, urlsplit
+from urllib.parse import urldefrag, urlsplit
 
-from ecoagent.crawlers.web.errors import WebError
+from ecoagent.crawlers.web.errors import WebError, absolute
 from ecoagent.runs import canonical_json
 from ecoagent.settings import HttpSettings, UserError
 
@@ -262,7 +262,7 @@ def _new(
 ) -> Iterator[str]:
     host = urlsplit(page.place).netloc
     for link in links(page):
-        url = urldefrag(urljoin(page.place, link))[0]
+        url = urldefrag(absolute(page.place, link))[0]
         parts = urlsplit(url)
         if parts.scheme in ("http", "https") and parts.netloc == host and url not in found:
             yield url

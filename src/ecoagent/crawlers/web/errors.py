@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult, urljoin, urlsplit
 
 from ecoagent.settings import UserError
 
@@ -61,6 +61,16 @@ def scrub(url: str) -> str:
     shown = SplitResult(parts.scheme, place, parts.path, query, "").geturl()
     shown = "".join(c if c.isprintable() else "?" for c in shown)
     return shown if len(shown) <= 300 else shown[:299] + "…"
+
+
+def absolute(base: str, link: str) -> str:
+    """``link`` as seen from ``base``; empty where it is no address at all, e.g. ``http://[``."""
+    try:
+        joined = urljoin(base, link.strip())
+        urlsplit(joined)
+    except ValueError:
+        return ""
+    return joined
 
 
 def split_url(url: str) -> SplitResult:

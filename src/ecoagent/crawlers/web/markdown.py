@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from urllib.parse import urljoin
 
 from ecoagent.crawlers.web.content import Block, Cell, Kind, Link, plain
 from ecoagent.crawlers.web.documents import without
+from ecoagent.crawlers.web.errors import absolute
 
 _FENCE = re.compile(r"^(\s*)(`{3,}|~{3,})(.*)$")
 _HEADING = re.compile(r"^(#{1,6})\s+(.*?)\s*#*$")
@@ -74,10 +74,10 @@ def links_of(text: str, base: str) -> tuple[Link, ...]:
     found: list[tuple[int, Link]] = []
     for match in _LINK.finditer(text):
         images = tuple(m.group(2) for m in _IMAGE.finditer(match.group(1)))
-        found.append((match.start(), Link(inline(match.group(1)), urljoin(base, match.group(2)), images)))
+        found.append((match.start(), Link(inline(match.group(1)), absolute(base, match.group(2)), images)))
     for match in _ANCHOR.finditer(text):
         images = tuple(_SOURCE.findall(match.group(2)))
-        found.append((match.start(), Link(inline(match.group(2)), urljoin(base, match.group(1)), images)))
+        found.append((match.start(), Link(inline(match.group(2)), absolute(base, match.group(1)), images)))
     return tuple(link for _, link in sorted(found, key=lambda f: f[0]))
 
 
@@ -206,7 +206,7 @@ class _Reader:
             for m in _ATTRIBUTE.finditer(attributes)
         }
         label = plain(facts.get("title", ""))
-        href = urljoin(self.base, facts.get("href", ""))
+        href = absolute(self.base, facts.get("href", ""))
         return [Block("card", inline(body), links=(Link(label, href),), label=label)]
 
     def _quote(self, line: str) -> Iterator[Block]:

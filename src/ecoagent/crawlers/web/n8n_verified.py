@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from ecoagent.crawlers.n8n import JSON, node_candidate, split_operations, text
 from ecoagent.crawlers.records import candidate, provenance
 from ecoagent.crawlers.web.documents import Document, Getter, Say, fetch, first_page
 from ecoagent.crawlers.web.facts import dead_page, settle
+from ecoagent.runs import parse_json
 from ecoagent.schema import Candidate, fold_space
 from ecoagent.schema.tools import Granularity
 from ecoagent.settings import HttpSettings, UserError
@@ -99,8 +99,8 @@ def items(page: Document) -> list[JSON]:
         UserError: the page is no such list.
     """
     try:
-        value = json.loads(page.body)
-    except json.JSONDecodeError as error:
+        value = parse_json(page.body)
+    except ValueError as error:
         raise UserError(
             f"{page.url} is not JSON: {error}", remedy="give the address of the list to http.n8n_verified"
         ) from error

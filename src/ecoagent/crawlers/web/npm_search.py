@@ -6,7 +6,6 @@ versions, downloads and dates for the table of packages; no record is made of it
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from urllib.parse import urlencode, urlsplit
 from ecoagent.crawlers.client import _run, npm_command
 from ecoagent.crawlers.web.documents import Getter, Say
 from ecoagent.crawlers.web.n8n_verified import is_npm_name
+from ecoagent.runs import parse_json
 from ecoagent.settings import HttpSettings, UserError
 
 KEYWORD = "n8n-community-node-package"
@@ -82,8 +82,8 @@ def search(
 
 def _packages(body: str) -> Iterator[Found]:
     try:
-        value = json.loads(body)
-    except json.JSONDecodeError as error:
+        value = parse_json(body)
+    except ValueError as error:
         raise UserError(
             f"the registry's search gave no JSON: {error}", remedy="leave http.npm_search off: it has none"
         ) from error

@@ -6,10 +6,10 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
-from urllib.parse import urldefrag, urljoin, urlsplit
+from urllib.parse import urldefrag, urlsplit
 
 from ecoagent.crawlers.web.bodies import decode
-from ecoagent.crawlers.web.errors import WebError, split_url
+from ecoagent.crawlers.web.errors import WebError, absolute, split_url
 from ecoagent.crawlers.web.soft404 import is_soft_404
 from ecoagent.crawlers.web.store import ResponseStore
 from ecoagent.crawlers.web.transport import REDIRECTS, Answer, Transport, location
@@ -105,7 +105,7 @@ class Prober:
             if answer.status not in REDIRECTS or place is None:
                 return answer
             try:
-                target = urldefrag(urljoin(target, place.strip())).url
+                target = urldefrag(absolute(target, place)).url
             except ValueError as error:
                 raise WebError("not_http", url, "redirects to an address that cannot be read") from error
             split_url(target)

@@ -13,6 +13,11 @@ from ecoagent.schema import Candidate, catalog_of
 from ecoagent.schema.tools import Granularity, Source
 from ecoagent.settings import HttpSettings, UserError
 
+PASSING = frozenset({"connection", "timeout", "server_error", "rate_limited", "truncated"})
+"""Reasons that say nothing of the page: pinned as dead it would be lost for good."""
+MAX_FAILED = 0.05
+"""Share of pages without an answer up to which a snapshot is still pinned."""
+
 Collect = Callable[[Getter, HttpSettings, Say], list[Document]]
 Parse = Callable[[Sequence[Document], LockEntry, Granularity], list[Candidate]]
 
@@ -106,9 +111,38 @@ def snapshot(name: str, http: HttpSettings, client: Getter, say: Say = lambda li
     """The pages of a snapshot as they are now, as one file's bytes.
 
     Raises:
-        UserError: its first page cannot be had, or it has too many pages.
+        UserError: its first page cannot be had, it has too many pages, the site stopped answering on
+            the way, or the pages list no tool.
     """
-    return bundle(snapshot_named(name).collect(client, http, say))
+    kind = snapshot_named(name)
+    documents = kind.collect(client, http, say)
+    failed = [d for d in documents if d.reason in PASSING]
+    if len(failed) > MAX_FAILED * len(documents):
+        raise UserError(
+            f"{len(failed)} of {len(documents)} pages of {name} gave no answer; the first: "
+            f"{failed[0].url} ({failed[0].reason})",
+            remedy="run it again later: what was read is stored, and only the rest is asked",
+        )
+    if not kind.parse(documents, _probe_entry(name, kind, http), "tool"):
+        raise UserError(
+            f"the pages of {name} list no tool",
+            remedy=f"look at {kind.index(http)} in a browser; its address may have changed",
+        )
+    return bundle(documents)
+
+
+def _probe_entry(name: str, kind: Snapshot, http: HttpSettings) -> LockEntry:
+    """An entry to parse by, before there is a file to pin."""
+    return LockEntry(
+        source=kind.source,
+        ecosystem="http",
+        name=name,
+        version="0",
+        filename=filename(name),
+        sha256="0" * 64,
+        size=1,
+        url=kind.index(http),
+    )
 
 
 def parse_snapshot(path: Path, entry: LockEntry, granularity: Granularity) -> list[Candidate]:
