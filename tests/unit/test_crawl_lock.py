@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ecoagent.crawlers import Pin, load_lock, selected, update_lock
+from ecoagent.crawlers import Pin, load_lock, pin_all, selected
 from ecoagent.crawlers.artifacts import ArtifactStore
 from ecoagent.crawlers.client import FetchError
 from ecoagent.crawlers.lock import Lock, save_lock
@@ -129,12 +129,12 @@ def test_update_lock_replaces_only_what_is_given(tmp_path: Path) -> None:
 
     store = ArtifactStore(tmp_path / "store", clients={"pip": download, "npm": download})
     path = tmp_path / "lock.json"
-    update_lock(path, [Pin("langchain", "demo", "2")], store)
-    lock = update_lock(path, [Pin("n8n_community", "n8n-nodes-demo", "2")], store)
+    pin_all(path, [Pin("langchain", "demo", "2")], store)
+    lock = pin_all(path, [Pin("n8n_community", "n8n-nodes-demo", "2")], store).lock
     assert load_lock(path) == lock
     assert {a.name: a.licence for a in lock.artifacts} == {"demo": "MIT", "n8n-nodes-demo": "ISC"}
     assert store.missing(lock.artifacts) == []
     before = path.read_bytes()
-    with pytest.raises(FetchError):
-        update_lock(path, [Pin("langchain", "demo", "3"), Pin("crewai", "gone", "1")], store)
+    with pytest.raises(UserError, match="gone is gone"):
+        pin_all(path, [Pin("crewai", "gone", "1")], store)
     assert path.read_bytes() == before

@@ -10,7 +10,7 @@ from ecoagent.crawlers.language import detect_language
 from ecoagent.crawlers.lock import Lock, LockEntry, load_lock, selected
 from ecoagent.crawlers.normalize import Normalized, normalize, provider_of
 from ecoagent.crawlers.normalize_stage import NormalizeStage
-from ecoagent.crawlers.pinning import Pin, Pinned, pin_all, update_lock
+from ecoagent.crawlers.pinning import Pin, Pinned, pin_all
 from ecoagent.crawlers.records import PARSER_VERSION
 from ecoagent.crawlers.stage import CrawlStage, candidate_files, iter_candidates, load_candidates
 
@@ -42,6 +42,5 @@ __all__ = [
     "pin_all",
     "provider_of",
     "selected",
-    "update_lock",
     "verify",
 ]

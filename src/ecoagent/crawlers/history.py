@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from importlib import resources
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from ecoagent.crawlers.artifacts import ArtifactStore
 from ecoagent.crawlers.catalogs import parse_artifact
-from ecoagent.crawlers.lock import LockEntry
-from ecoagent.runs import digest, parse_json, write_json
+from ecoagent.crawlers.lock import LockEntry, read_pinned
+from ecoagent.runs import digest, write_json
 from ecoagent.schema import Candidate
-from ecoagent.settings import CrawlSettings, UserError
+from ecoagent.settings import CrawlSettings
 
 SHIPPED = "history.lock.json"
 
@@ -71,43 +70,14 @@ def load_history(path: Path | None = None) -> History:
     Raises:
         UserError: the file is missing, is not JSON, or an entry is wrong; file and entry are named.
     """
-    if path is None:
-        shown = f"shipped {SHIPPED}"
-        text = resources.files("ecoagent.crawlers").joinpath("data", SHIPPED).read_text("utf-8")
-    else:
-        shown = str(path)
-        try:
-            text = path.read_text("utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise UserError(
-                f"history file {shown} cannot be read: {error}", remedy="give a path with --history PATH"
-            ) from error
-    try:
-        data = parse_json(text)
-    except ValueError as error:
-        raise UserError(f"history file {shown} is not JSON: {error}", remedy="mend the line named") from error
-    try:
-        return History.model_validate(data)
-    except ValidationError as error:
-        raise UserError(
-            f"history file {shown}: {_explain(error, data)}",
-            remedy="mend the entry: each release needs name, version, sha256, size and published_at",
-        ) from error
-
-
-def _explain(error: ValidationError, data: Any) -> str:
-    lines = []
-    for item in error.errors():
-        place = [str(p) for p in item["loc"]]
-        if len(item["loc"]) > 1 and item["loc"][0] == "releases" and isinstance(item["loc"][1], int):
-            entry = data["releases"][item["loc"][1]]
-            named = isinstance(entry, dict)
-            shown = (
-                f"{entry.get('name', 'without a name')} {entry.get('version', '')}" if named else repr(entry)
-            )
-            place = [f"entry {item['loc'][1] + 1} ({shown.strip()})", *place[2:]]
-        lines.append(f"{' '.join(place) or 'file'}: {item['msg']}")
-    return "; ".join(lines)
+    return read_pinned(
+        History,
+        path,
+        SHIPPED,
+        what="history file",
+        where="give a path with --history PATH",
+        remedy="mend the entry: each release needs name, version, sha256, size and published_at",
+    )
 
 
 def save_history(path: Path, history: History) -> Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -108,38 +108,61 @@ def load_lock(path: Path | None = None) -> Lock:
     Raises:
         UserError: the file is missing, is not JSON, or an entry is wrong; file and entry are named.
     """
+    return read_pinned(
+        Lock,
+        path,
+        SHIPPED,
+        what="lock file",
+        where="give a path with --set crawl.lock=PATH",
+        remedy="mend the entry, or pin it anew from the package index",
+    )
+
+
+P = TypeVar("P", bound=BaseModel)
+
+
+def read_pinned(model: type[P], path: Path | None, shipped: str, *, what: str, where: str, remedy: str) -> P:
+    """A file of pinned artifacts.
+
+    Args:
+        model: what it holds; one of its fields is the list of ``LockEntry``.
+        path: the file; ``None`` takes the shipped one.
+        shipped: name of that.
+        what: what to call it in errors.
+        where: remedy where it cannot be read.
+        remedy: remedy where an entry is wrong.
+
+    Raises:
+        UserError: the file is missing, is not JSON, or an entry is wrong; file and entry are named.
+    """
     if path is None:
-        shown = f"shipped {SHIPPED}"
-        text = resources.files("ecoagent.crawlers").joinpath("data", SHIPPED).read_text("utf-8")
+        shown = f"shipped {shipped}"
+        text = resources.files("ecoagent.crawlers").joinpath("data", shipped).read_text("utf-8")
     else:
         shown = str(path)
         try:
             text = path.read_text("utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise UserError(
-                f"lock file {shown} cannot be read: {error}", remedy="give a path with --set crawl.lock=PATH"
-            ) from error
+            raise UserError(f"{what} {shown} cannot be read: {error}", remedy=where) from error
     try:
         data = parse_json(text)
     except ValueError as error:
-        raise UserError(f"lock file {shown} is not JSON: {error}", remedy="mend the line named") from error
+        raise UserError(f"{what} {shown} is not JSON: {error}", remedy="mend the line named") from error
     try:
-        return Lock.model_validate(data)
+        return model.model_validate(data)
     except ValidationError as error:
-        raise UserError(
-            f"lock file {shown}: {_explain(error, data)}",
-            remedy="mend the entry, or pin it anew from the package index",
-        ) from error
+        raise UserError(f"{what} {shown}: {_explain(error, data)}", remedy=remedy) from error
 
 
 def _explain(error: ValidationError, data: Any) -> str:
     lines = []
     for item in error.errors():
         place = [str(p) for p in item["loc"]]
-        if len(item["loc"]) > 1 and item["loc"][0] == "artifacts" and isinstance(item["loc"][1], int):
-            entry = data["artifacts"][item["loc"][1]]
+        if len(item["loc"]) > 1 and isinstance(item["loc"][1], int):
+            entry = data[item["loc"][0]][item["loc"][1]]
             name = entry.get("name", "without a name") if isinstance(entry, dict) else repr(entry)
-            place = [f"entry {item['loc'][1] + 1} ({name})", *place[2:]]
+            version = entry.get("version", "") if isinstance(entry, dict) else ""
+            place = [f"entry {item['loc'][1] + 1} ({f'{name} {version}'.strip()})", *place[2:]]
         lines.append(f"{' '.join(place) or 'file'}: {item['msg']}")
     return "; ".join(lines)
 

@@ -67,21 +67,6 @@ class Pinned:
     failed: Mapping[str, str]
 
 
-def update_lock(path: Path, pins: Sequence[Pin], store: ArtifactStore, *, times: Times | None = None) -> Lock:
-    """Fetch what is given, write its entries into the lock file at ``path``, keep the others.
-
-    The artifacts are kept in the store. The file is replaced only once all are fetched.
-
-    Raises:
-        FetchError: an artifact could not be fetched.
-        UserError: the lock file there cannot be read.
-    """
-    lock = load_lock(path) if path.is_file() else Lock(artifacts=())
-    merged = replace_entries(lock, [_pin(pin, store, times) for pin in pins])
-    save_lock(path, merged)
-    return merged
-
-
 def pin_all(
     path: Path,
     pins: Sequence[Pin],
@@ -91,7 +76,9 @@ def pin_all(
     times: Times | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> Pinned:
-    """The same for many: one that cannot be had is left out and named, and does not lose the others.
+    """Fetch what is given, write its entries into the lock file at ``path``, keep the others.
+
+    One that cannot be had is left out and named, and does not lose the rest.
 
     A package whose pinned version is asked, or whose newest is asked and some version is pinned, is
     not fetched again while the artifact is in the store as pinned. What is fetched is written to the

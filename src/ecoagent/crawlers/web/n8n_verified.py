@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import parse_qsl, urldefrag, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from ecoagent.crawlers.lock import LockEntry
 from ecoagent.crawlers.n8n import JSON, node_candidate, split_operations, text
@@ -212,8 +212,3 @@ def _candidate(listed: Verified, entry: LockEntry) -> Candidate:
         record = made.record.model_copy(update=update)
         return candidate(record, "bad_name", f"{shown!r} is no npm name with a node ({listed.node!r})")
     return made.model_copy(update={"record": made.record.model_copy(update=update)})
-
-
-def start_of(url: str) -> str:
-    """The list's own address, without paging."""
-    return urldefrag(url)[0]
