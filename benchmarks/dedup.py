@@ -14,7 +14,7 @@ import resource
 import time
 
 from ecoagent.schema import query_id, tokens
-from ecoagent.synthesis.dedup import deduplicate, deduplicate_brute
+from ecoagent.retrieval.dedup import deduplicate, deduplicate_brute
 
 OPENINGS = (
     "how do i",

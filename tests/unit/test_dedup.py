@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ecoagent.retrieval.dedup import deduplicate, deduplicate_brute, jaccard
 from ecoagent.schema import tokens
 from ecoagent.synthesis import dedup
-from ecoagent.synthesis.dedup import deduplicate, deduplicate_brute, jaccard
 
 SETS = st.frozensets(st.sampled_from("abcdefghijklmnop"), max_size=12)
 

@@ -10,9 +10,9 @@ import polars as pl
 from ecoagent.audit.rules import Severity
 from ecoagent.audit.secrets import scan
 from ecoagent.audit.tables import RunTables, spec
+from ecoagent.retrieval.dedup import deduplicate
 from ecoagent.schema import fold_space, normalize_query, query_id, tokens
 from ecoagent.settings import Settings
-from ecoagent.synthesis.dedup import deduplicate
 
 _ARITHMETIC_SLACK = 1e-6
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from ecoagent.labeling.candidates import CandidatePair, Candidates, find_candidates
 from ecoagent.labeling.requests import Request, RequestSet
 from ecoagent.labeling.stats import Noted
+from ecoagent.retrieval.dedup import deduplicate
 from ecoagent.retrieval.encoders import Encoder
 from ecoagent.runs import sha256_text
 from ecoagent.schema import NormalizedTool, RejectRow, query_id, tokens
-from ecoagent.synthesis.dedup import deduplicate
 
 STAGE = "label"
 MAX_JACCARD = 0.7

@@ -16,6 +16,7 @@ from ecoagent.llm.protocol import (
     request_hash,
     to_response_row,
 )
+from ecoagent.llm.reference import ReferenceResponses, open_reference, reference_folder, write_reference
 from ecoagent.llm.server import ServerEngine
 from ecoagent.llm.store import ResponseStore
 from ecoagent.llm.vllm import VllmEngine
@@ -28,6 +29,7 @@ __all__ = [
     "GenerationRequest",
     "GenerationResponse",
     "Message",
+    "ReferenceResponses",
     "ResponseStore",
     "Sampling",
     "ServerEngine",
@@ -39,6 +41,9 @@ __all__ = [
     "estimate_tokens",
     "make_engine",
     "open_engine",
+    "open_reference",
+    "reference_folder",
     "request_hash",
     "to_response_row",
+    "write_reference",
 ]

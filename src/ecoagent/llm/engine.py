@@ -9,6 +9,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 
 from ecoagent.llm.protocol import Engine, GenerationRequest, GenerationResponse, OnResponse, request_hash
+from ecoagent.llm.reference import ReferenceResponses
 from ecoagent.llm.store import ResponseStore
 from ecoagent.runs import Progress
 
@@ -46,16 +47,22 @@ class StoredEngine:
     """An engine wrapped in a ``ResponseStore``.
 
     Equal requests are asked once. Each response is stored as soon as it arrives, so that a killed
-    run resumes where it was. A stored failure is asked again. The model is opened when, and only
-    when, something is missing from the store.
+    run resumes where it was. A stored failure is asked again. Published responses come before the
+    store, but for requests marked live. The model is opened when, and only when, something is missing.
     """
 
     def __init__(
-        self, model: str, opener: Callable[[], Engine], store: ResponseStore, progress: Progress | None = None
+        self,
+        model: str,
+        opener: Callable[[], Engine],
+        store: ResponseStore,
+        progress: Progress | None = None,
+        reference: ReferenceResponses | None = None,
     ) -> None:
         self.model = model
         self.store = store
         self.progress = progress
+        self.reference = reference
         self._opener = opener
         self._engine: Engine | None = None
         self._lock = threading.RLock()
@@ -85,8 +92,9 @@ class StoredEngine:
             UserError: the engine cannot be opened or reached. Single failures are responses.
         """
         hashes = [request_hash(self.model, r) for r in requests]
-        stored = self.store.get_many(hashes)
-        answers = {h: r for h, r in stored.items() if r.ok}
+        answers = {h: r for h, r in self.store.get_many(hashes).items() if r.ok}
+        if self.reference is not None:
+            answers |= self.reference.get_many(h for h, r in zip(hashes, requests, strict=True) if not r.live)
         asked: dict[str, GenerationRequest] = {}
         places: dict[str, list[int]] = {}
         for place, (key, request) in enumerate(zip(hashes, requests, strict=True)):

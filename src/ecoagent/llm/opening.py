@@ -10,6 +10,7 @@ from typing import Any
 from ecoagent.llm.embedded import EmbeddedEngine
 from ecoagent.llm.engine import StoredEngine
 from ecoagent.llm.protocol import Engine
+from ecoagent.llm.reference import open_reference
 from ecoagent.llm.server import ServerEngine
 from ecoagent.llm.store import ResponseStore
 from ecoagent.llm.vllm import VllmEngine, load_vllm
@@ -33,7 +34,11 @@ def open_engine(settings: Settings, progress: Progress | None = None) -> StoredE
         engine = _open.get(key)
         if engine is None:
             engine = StoredEngine(
-                llm.model, lambda: make_engine(settings, progress), ResponseStore(llm.store), progress
+                llm.model,
+                lambda: make_engine(settings, progress),
+                ResponseStore(llm.store),
+                progress,
+                open_reference(llm.reference),
             )
             _open[key] = engine
         elif progress is not None:

@@ -50,6 +50,7 @@ class GenerationRequest(_Value):
     messages: tuple[Message, ...] = Field(min_length=1)
     sampling: Sampling
     prompt_sha256: str = Field(description="Digest of the prompt template.")
+    live: bool = Field(False, description="Published responses do not answer it; no part of its hash.")
 
 
 class GenerationResponse(_Value):
@@ -66,7 +67,8 @@ class GenerationResponse(_Value):
     first_token_logprobs: dict[str, float] | None = Field(
         None, description="Most probable first tokens with natural-log probabilities, if asked for."
     )
-    replayed: bool = False
+    replayed: bool = Field(False, description="It was stored; the model was not asked.")
+    published: bool = Field(False, description="It comes from published responses.")
 
     @property
     def ok(self) -> bool:

@@ -71,7 +71,7 @@ class ResponseStore:
 
     def get_many(self, hashes: Iterable[str]) -> dict[str, GenerationResponse]:
         """Stored responses, failures included (look at ``status``); ids are left empty."""
-        return {row["request_hash"]: _response(row) for row in self.dump(hashes)}
+        return {row["request_hash"]: response_of(row) for row in self.dump(hashes)}
 
     def put(self, response: GenerationResponse, request: GenerationRequest) -> GenerationResponse:
         """Store a response and return what the store now holds for its hash.
@@ -159,7 +159,8 @@ class ResponseStore:
         )
 
 
-def _response(row: Mapping[str, Any]) -> GenerationResponse:
+def response_of(row: Mapping[str, Any]) -> GenerationResponse:
+    """The response a stored row holds, its id left empty."""
     logprobs = row["first_token_logprobs"]
     return GenerationResponse(
         id="",

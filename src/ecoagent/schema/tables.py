@@ -27,12 +27,17 @@ class QueryRow(Record):
     )
     language: str = Field(description="ISO 639-1 code.")
     split: Split = Field(description="Split, never shared by two equal normalised texts.")
-    origin: str = Field(description="generated (syn) or the name of the request set (real).")
+    origin: str = Field(
+        description="Syn: live, or replayed from published responses; real: the name of the request set."
+    )
     licence: str = Field(description="Licence of the text.")
     quality_flags: list[str] = Field(default_factory=list, description="Flaws found, sorted.")
     round_trip_rank: int | None = Field(default=None, description="Rank of the source tool when searched.")
+    verifier_raw: float | None = Field(
+        default=None, description="Verifier's score for the source tool, where it was asked (syn)."
+    )
     verifier_score: float | None = Field(
-        default=None, description="Verifier's probability for the source tool, where it was asked."
+        default=None, description="The same as a probability, by the calibration of the Real pairs."
     )
 
 
@@ -73,12 +78,23 @@ class ResponseRow(Record):
     status: str = Field(description="ok or an error code.")
 
 
+class PublishedResponse(ResponseRow):
+    """A response as it is published for replay."""
+
+    first_token_logprobs: str | None = Field(
+        default=None, description="Most probable first tokens with natural-log probabilities, as JSON text."
+    )
+
+
 class VerdictRow(Record):
     """What each labelling stage said of one query-tool pair."""
 
     query_id: str = Field(description="Query, see the query tables.")
     tool_id: str = Field(description="Tool, see the tools table.")
     stage: Literal["encoder", "verifier"] = Field(description="Last stage the pair reached.")
+    retriever: Literal["dense", "bm25", "dense+bm25"] = Field(
+        default="dense", description="Which retrievers proposed the pair."
+    )
     encoder_score: float
     verifier_raw: float | None = None
     verifier_probability: float | None = None

@@ -122,15 +122,25 @@ class LLMSettings(Section):
     engine: Literal["vllm", "server", "embedded"] = Field("vllm", description="Paper profile: vLLM.")
     model: str = Field("google/gemma-3-1b-it", description="Generator and verifier (paper, Section 2).")
     base_url: str | None = knob(None, "OpenAI-compatible endpoint of the server engine.")
+    base_urls: tuple[str, ...] = knob((), "Several endpoints of one model; requests are spread over them.")
     api_key_env: str = knob("ECOAGENT_API_KEY", "Environment variable that holds the endpoint's key.")
     store: Path = knob(Path("outputs/store/responses.sqlite"), "Stored responses, shared by runs.")
+    reference: str | None = Field(
+        None, description="Published responses to replay: a Parquet file, or 'shipped'; none = all live."
+    )
     concurrency: int = knob(4, "Requests in flight.", ge=1)
     threads: int | None = knob(None, "CPU threads of the embedded engine; none = all cores.")
     context: int = knob(2048, "Context length per sequence, tokens.", ge=256)
     timeout_s: float = knob(300.0, "Limit of one request, seconds.", gt=0)
     retries: int = knob(3, "Further tries of a failed request.", ge=0)
+    dtype: Literal["auto", "bfloat16", "float16", "float32"] = Field(
+        "bfloat16", description="Number format of the weights (vLLM)."
+    )
     tensor_parallel: int = knob(1, "GPUs per replica (vLLM).", ge=1)
+    data_parallel: int = knob(1, "Replicas (vLLM).", ge=1)
     gpu_memory_utilization: float = knob(0.9, "Share of GPU memory (vLLM).", gt=0, le=1)
+    price_in: float | None = knob(None, "US dollars per million prompt tokens of a priced endpoint.", ge=0)
+    price_out: float | None = knob(None, "US dollars per million generated tokens.", ge=0)
 
 
 class SynthesisSettings(Section):
@@ -152,6 +162,19 @@ class SynthesisSettings(Section):
     top_p: float = Field(0.95, gt=0, le=1, description="Not given in the paper.")
     max_tokens: int = Field(320, ge=16, description="Limit of one response.")
     max_attempts: int = Field(3, ge=1, description="Seeds tried per tool and intent while it is short.")
+    live_per_catalog: int | None = Field(
+        None, ge=0, description="Tools per catalog generated anew whatever llm.reference holds; none = all."
+    )
+    verify_queries: bool = Field(
+        False, description="Ask the verifier about every query and its tool (not in the paper)."
+    )
+    max_round_trip_rank: int | None = Field(
+        None, ge=1, description="Drop a query whose tool the encoder ranks below this; none = keep all."
+    )
+    min_verifier_raw: Fraction | None = Field(
+        None,
+        description="Drop a query the verifier scores below; none = keep all. Needs verify_queries.",
+    )
     encoder: str = Field("all-MiniLM-L6-v2", description="SBERT that mines hard negatives (Section 2).")
     hard_negatives: int = Field(1, ge=0, description="Per positive; 140,244 negatives for 70,122 positives.")
     random_negatives: int = Field(1, ge=0, description="Per positive; see hard_negatives.")
@@ -165,10 +188,19 @@ class SynthesisSettings(Section):
 class LabelingSettings(Section):
     """EcoAgent-Real."""
 
-    queries: Path | None = Field(None, description="Query file; none = the set written for this project.")
+    queries: Path | None = Field(
+        None,
+        description="JSON lines, a ToolBench or BEIR folder, or hub:ORG/NAME[/CONFIG]; none = the set "
+        "written for this project.",
+    )
     encoder: str = Field("thenlper/gte-large", description="Candidate encoder (paper: GTE-Large).")
     top_k: int = Field(5, ge=1, description="Candidates per query (Section 2).")
     min_cosine: float = Field(0.7, ge=-1, le=1, description="Candidates below are dropped (Section 2).")
+    lexical_top_k: int = Field(
+        0,
+        ge=0,
+        description="BM25's best tools judged too, whatever their cosine; the paper has none.",
+    )
     verifier_threshold: Fraction = Field(0.85, description="Functional match from here on (Section 2).")
     verifier_score: Literal["raw", "calibrated"] = Field(
         "raw", description="Which score meets the threshold."

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ecoagent.retrieval.dedup import Duplicate, deduplicate
 from ecoagent.schema import NormalizedTool, PairRow, QrelRow, QueryRow, RejectRow, query_id, tokens
 from ecoagent.settings import SynthesisSettings
-from ecoagent.synthesis.dedup import Duplicate, deduplicate
 from ecoagent.synthesis.filters import NAME_LEAK, Query, Rejected
 from ecoagent.synthesis.generate import Coverage
 from ecoagent.synthesis.negatives import DIGITS, MiningSettings, Positive, ToolPool, best_ranks, mine

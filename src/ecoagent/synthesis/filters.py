@@ -48,6 +48,8 @@ class Query:
         request_hash: the stored response it came from.
         text: the query.
         flags: flaws that do not reject it, sorted.
+        origin: live, or replayed from published responses.
+        verifier_raw: what the verifier scored it for its tool, in [0, 1]; none where it was not asked.
     """
 
     tool_id: str
@@ -57,6 +59,8 @@ class Query:
     request_hash: str
     text: str
     flags: tuple[str, ...] = ()
+    origin: str = "live"
+    verifier_raw: float | None = None
 
 
 @dataclass(frozen=True)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ecoagent.llm import AsksModel, GenerationRequest, GenerationResponse, to_response_row
+from ecoagent.retrieval.dedup import deduplicate
 from ecoagent.schema import ResponseRow, normalize_query, tokens
 from ecoagent.settings import SynthesisSettings
-from ecoagent.synthesis.dedup import deduplicate
 from ecoagent.synthesis.filters import (
     Query,
     Rejected,
@@ -82,6 +82,7 @@ def generate(
     settings: SynthesisSettings,
     *,
     seed: int,
+    live: Collection[str] = (),
     on_response: OnResponse | None = None,
     label: str = "synthesize",
 ) -> Generated:
@@ -94,6 +95,7 @@ def generate(
         engine: answers requests in order.
         settings: numbers, filters and sampling.
         seed: the run's seed; each request's own seed depends on tool, intent and round.
+        live: tools that published responses do not answer for.
         on_response: sees each response as it arrives.
         label: what the progress line calls this work.
     """
@@ -111,7 +113,9 @@ def generate(
             ]
         if not asks:
             break
-        requests = [request_of(a, tools[a.tool_id].facts, settings, seed=seed) for a in asks]
+        requests = [
+            request_of(a, tools[a.tool_id].facts, settings, seed=seed, live=a.tool_id in live) for a in asks
+        ]
         answers = engine.generate(requests, on_response, label=label if not attempt else f"{label}, again")
         for ask, request, answer in zip(asks, requests, answers, strict=True):
             rows[answer.request_hash] = to_response_row(request, answer)
@@ -170,7 +174,15 @@ def _collect(
         if reason:
             tool.rejects.append(Rejected(where, "filter", reason, line.text))
             continue
-        query = Query(ask.tool_id, ask.intent, ask.attempt, line.number, answer.request_hash, line.text)
+        query = Query(
+            ask.tool_id,
+            ask.intent,
+            ask.attempt,
+            line.number,
+            answer.request_hash,
+            line.text,
+            origin="replayed" if answer.published else "live",
+        )
         tool.found.append(flagged(query, source.names))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import zip_longest
 
@@ -115,6 +115,24 @@ def choose_tools(
         ranked = sorted(ids, key=lambda i: hash_rank(seed, "", i))
         chosen += ranked[: min(sizes)] if sizes else ranked
     return sorted(chosen)
+
+
+def live_tools(sources: Mapping[str, str], per_catalog: int | None, *, seed: int) -> frozenset[str]:
+    """Tools generated anew whatever responses are published: those of lowest hash of each catalog.
+
+    Args:
+        sources: source by id of the chosen tools.
+        per_catalog: how many; none = all.
+        seed: the run's seed.
+    """
+    by_catalog: defaultdict[str, list[str]] = defaultdict(list)
+    for tool_id, source in sources.items():
+        by_catalog[catalog_of(source)].append(tool_id)
+    return frozenset(
+        tool_id
+        for ids in by_catalog.values()
+        for tool_id in sorted(ids, key=lambda i: hash_rank(seed, "live", i))[:per_catalog]
+    )
 
 
 def humanize(name: str) -> str:
@@ -246,7 +264,9 @@ def prompt_of(ask: Ask, facts: ToolFacts) -> RenderedPrompt:
     return render(f"synthesize_{ask.intent}", count=ask.count, **shown)
 
 
-def request_of(ask: Ask, facts: ToolFacts, settings: SynthesisSettings, *, seed: int) -> GenerationRequest:
+def request_of(
+    ask: Ask, facts: ToolFacts, settings: SynthesisSettings, *, seed: int, live: bool = False
+) -> GenerationRequest:
     """The request itself; its seed depends on tool, intent and attempt only."""
     prompt = prompt_of(ask, facts)
     sampling = Sampling(
@@ -256,5 +276,5 @@ def request_of(ask: Ask, facts: ToolFacts, settings: SynthesisSettings, *, seed:
         seed=seed_of(seed, ask.tool_id, ask.intent, ask.attempt),
     )
     return GenerationRequest(
-        id=ask.id, messages=prompt.messages, sampling=sampling, prompt_sha256=prompt.sha256
+        id=ask.id, messages=prompt.messages, sampling=sampling, prompt_sha256=prompt.sha256, live=live
     )

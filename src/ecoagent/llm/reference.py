@@ -1,0 +1,95 @@
+"""Published responses: a read-only file that answers before the model does.
+
+Given the same file and artifacts, a run writes the same bytes and needs no model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from ecoagent.llm.protocol import GenerationResponse
+from ecoagent.llm.store import response_of
+from ecoagent.runs import read_rows, sha256_file, write_table
+from ecoagent.schema import PublishedResponse
+from ecoagent.settings import UserError
+
+SHIPPED = "shipped"
+FILE = "responses.parquet"
+
+
+class ReferenceResponses:
+    """Responses of a published file, by request hash.
+
+    Args:
+        path: the file, as ``write_reference`` writes it.
+
+    Raises:
+        UserError: it is not there. Reading it raises one where it is no file of responses.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        if not path.is_file():
+            raise UserError(
+                f"published responses {path} are not there",
+                remedy="mend llm.reference, or set it to none: then the model is asked for everything",
+            )
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the file."""
+        return sha256_file(self.path)
+
+    @cached_property
+    def _rows(self) -> dict[str, PublishedResponse]:
+        rows = read_rows(self.path, PublishedResponse, remedy="fetch the file of published responses again")
+        return {row.request_hash: row for row in rows}
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def get_many(self, hashes: Iterable[str]) -> dict[str, GenerationResponse]:
+        """The responses held, marked as published."""
+        rows = self._rows
+        return {
+            h: response_of(rows[h].model_dump()).model_copy(update={"published": True})
+            for h in hashes
+            if h in rows
+        }
+
+
+def write_reference(path: Path, rows: Iterable[dict[str, Any]]) -> Path:
+    """Write rows as ``ResponseStore.dump`` gives them, sorted by hash; answers only, no failures."""
+    ordered = sorted((r for r in rows if r["status"] == "ok"), key=lambda r: str(r["request_hash"]))
+    return write_table(path, [PublishedResponse(**row) for row in ordered], PublishedResponse)
+
+
+def reference_folder() -> Path | None:
+    """Folder of the reference build: inside the package in a wheel, beside ``src`` in a checkout."""
+    package = Path(__file__).resolve().parents[1]
+    for folder in (package / "reference_build", package.parents[1] / "reference_build"):
+        if (folder / FILE).is_file():
+            return folder
+    return None
+
+
+def open_reference(named: str | None) -> ReferenceResponses | None:
+    """The responses that ``llm.reference`` names; none if it names none.
+
+    Raises:
+        UserError: they are not there.
+    """
+    if named is None or named == "none":
+        return None
+    if named != SHIPPED:
+        return ReferenceResponses(Path(named))
+    folder = reference_folder()
+    if folder is None:
+        raise UserError(
+            "this installation holds no reference build",
+            remedy="work from a checkout, name a file in llm.reference, or set it to none: all is generated",
+        )
+    return ReferenceResponses(folder / FILE)
