@@ -31,6 +31,10 @@ class FlowSettings(Section):
     """How flows run."""
 
     workers: int = knob(2, "Threads for shard tasks.", ge=1)
+    runner: Literal["threads", "ray"] = knob(
+        "threads", "threads of this process, or a Ray cluster (extra `ray`) for generation and labelling."
+    )
+    ray_address: str | None = knob(None, "Address of the Ray cluster; none = one on this machine.")
     tools_per_shard: int = Field(200, ge=1, description="Target shard size; shards are assigned by id hash.")
 
 
