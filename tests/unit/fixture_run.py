@@ -56,7 +56,9 @@ HASH = "0123456789abcdef" * 4
 
 def fixture_settings(outputs: Path, *overrides: str, **flags: Any) -> Settings:
     """Settings of the local profile with limits that fit the fixture."""
-    base = ["audit.min_tools=10", "audit.min_queries=20"]
+    base = ["audit.min_tools=10", "audit.min_queries=20", "llm.reference=none"]
+    base += ["synthesis.queries_per_tool=12", "synthesis.min_queries_per_tool=10"]
+    base += ["synthesis.max_attempts=2", "synthesis.verify_queries=false"]
     return load_settings("local", overrides=[*base, *overrides], env={}, outputs=outputs, **flags)
 
 

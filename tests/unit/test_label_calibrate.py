@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import random
 from pathlib import Path
 
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from ecoagent.labeling import find_calibration, load_calibrations, load_requests
+from ecoagent.labeling import calibration_run, find_calibration, load_calibrations, load_requests
 from ecoagent.labeling.calibrate import (
     Calibration,
     LabelledPair,
@@ -17,9 +18,14 @@ from ecoagent.labeling.calibrate import (
     propose_cosine,
     propose_threshold,
 )
-from ecoagent.labeling.calibration_run import write_calibrations
+from ecoagent.labeling.calibration_run import calibrate_verifier, write_calibrations
+from ecoagent.labeling.verify import Form
+from ecoagent.llm import StoredEngine
+from ecoagent.llm.store import ResponseStore
 from ecoagent.runs import digest
 from ecoagent.settings import UserError, load_settings
+from tests.unit.llm_scripted import ScriptedEngine
+from tests.unit.test_label_stage import WORDS, OverlapEncoder, tool
 
 
 def simulated(seed: int = 0, queries: int = 120, bias: float = 2.0) -> list[LabelledPair]:
@@ -138,3 +144,106 @@ def test_shipped_profiles_have_a_calibration_for_the_present_prompt(profile: str
     assert found.requests_digest == digest(fold), "the calibration fold changed: measure again"
     assert found.auc > 0.7
     assert found.auc_by_form[labeling.verifier_form] == max(found.auc_by_form.values())
+
+
+def test_temperature_is_chosen_where_a_bias_would_fit_noise() -> None:
+    # An unbiased verifier that is three times too sure: log-odds / 3 is the truth.
+    rng = random.Random(9)
+    pairs = []
+    for n in range(1500):
+        odds = rng.gauss(0, 1.0)
+        right = rng.random() < 1 / (1 + 2.718281828 ** (-odds))
+        raw = 1 / (1 + 2.718281828 ** (-3 * odds))
+        pairs.append(LabelledPair(f"q{n // 5:03d}", f"t{n % 5}", right, round(raw, 6), 0.5))
+    found = fitted(pairs)
+    assert set(found.log_loss) == {"temperature", "platt", "isotonic"}
+    scaled = fitted(pairs).model_copy(update={"method": "temperature", "intercept": None, "slope": 1 / 3})
+    assert scaled.probability(0.5) == 0.5
+    assert scaled.probability(0.95) == pytest.approx(1 / (1 + (0.05 / 0.95) ** (1 / 3)), abs=1e-6)
+    assert found.log_loss["temperature"] <= found.log_loss["isotonic"]
+    assert found.method == min(found.log_loss, key=lambda m: found.log_loss[m])
+    if found.method == "temperature":
+        assert found.intercept is None and found.slope == pytest.approx(1 / 3, abs=0.05)
+    # A verifier that is biased to yes needs the bias.
+    assert fitted(simulated(0)).method != "temperature"
+
+
+def test_shipped_calibrations_from_before_the_third_map_still_load() -> None:
+    for entry in load_calibrations():
+        assert entry.lexical_top_k == 0 or "temperature" in entry.log_loss
+        assert 0 <= entry.probability(0.5) <= 1
+
+
+def test_pooled_pairs_are_fitted_whatever_their_cosine() -> None:
+    pairs = simulated(6)
+    low = [LabelledPair(f"q{n:03d}", "t7", False, 0.4, 0.01, pooled=n % 2 == 0) for n in range(20)]
+    common = {"model": "m", "form": "yes_no", "encoder": "e", "requests": "r", "requests_digest": "0"}
+    made = fit_calibration(
+        [*pairs, *low],
+        **common,  # type: ignore[arg-type]
+        auc_by_form={"yes_no": 0.9},
+        form_pairs=10,
+        min_cosine=0.02,
+        lexical_top_k=3,
+    )
+    assert made.lexical_top_k == 3
+    at_cosine = sum(p.candidate and p.cosine >= 0.02 for p in pairs)
+    assert made.pairs == at_cosine + 10
+
+
+def noted_requests(tmp_path: Path) -> Path:
+    rows = [
+        {
+            "id": f"c{n:02d}",
+            "text": f"{word} or {WORDS[(n + 1) % len(WORDS)]} about number {n} {n}x {n}y {n}z",
+            "gold": [f"crewai:{word.title()}"],
+            "fold": "calibration",
+        }
+        for n, word in enumerate(WORDS * 4)
+    ]
+    path = tmp_path / "requests.jsonl"
+    path.write_text("".join(json.dumps(r) + "\n" for r in rows))
+    return path
+
+
+def test_form_is_chosen_by_auc_over_all_pairs_and_pooling_adds_candidates(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A scripted stand-in whose written scores are right and whose grades cannot be read."""
+
+    def script(prompt: str) -> str | None:
+        name = prompt.split("Tool:")[-1].split()[0]
+        first = prompt.rsplit("Request:", 1)[1].split()[0]
+        if "How well" not in prompt:
+            return "hm"
+        return '{"score": 0.9}' if name == first else '{"score": 0.1}'
+
+    bare = ScriptedEngine(script)
+    engine = StoredEngine("scripted", lambda: bare, ResponseStore(tmp_path / "responses.sqlite"))
+    monkeypatch.setattr(calibration_run, "open_engine", lambda settings, progress=None: engine)
+    monkeypatch.setattr(calibration_run, "load_encoder", lambda *a, **k: OverlapEncoder())
+    monkeypatch.setattr(calibration_run.ModelStore, "path", lambda self, name: tmp_path)
+    tools = [tool(w, f"crewai:{w.title()}") for w in WORDS]
+
+    def calibrated(pooled: int, *forms: Form) -> Calibration:
+        settings = load_settings(
+            "local",
+            env={},
+            overrides=[
+                f'labeling.queries="{noted_requests(tmp_path)}"',
+                "labeling.top_k=2",
+                f"labeling.lexical_top_k={pooled}",
+            ],
+            outputs=tmp_path / "outputs",
+        )
+        return calibrate_verifier(settings, tools, forms=forms, form_requests=6)
+
+    alone, more = calibrated(0, "score", "grade"), calibrated(3, "score", "grade")
+    assert alone.form == "score" and alone.auc_by_form["score"] == 1.0
+    assert alone.auc_by_form["grade"] == 0.5 and alone.unreadable_by_form["grade"] == alone.form_pairs
+    assert alone.unreadable_by_form["score"] == 0
+    assert (alone.lexical_top_k, more.lexical_top_k) == (0, 3)
+    assert alone.pairs == 48 and more.pairs > alone.pairs
+    assert alone.curve and sum(b["pairs"] for b in alone.curve) == alone.pairs
+    with pytest.raises(UserError, match="no answer of Qwen"):
+        calibrated(0, "grade")

@@ -142,6 +142,8 @@ def context(tmp_path: Path, *overrides: str, requests: list[dict[str, Any]] | No
             "labeling.verifier_threshold=0.5",
             "labeling.min_cosine=0.5",
             "labeling.max_verified=100",
+            "labeling.lexical_top_k=0",
+            "llm.reference=none",
             *overrides,
         ],
         outputs=tmp_path / "outputs",

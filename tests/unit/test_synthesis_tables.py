@@ -203,7 +203,7 @@ def test_assembled_tables_hold_the_contract() -> None:
     ids = [q.query_id for q in tables.queries]
     assert ids == sorted(set(ids)) and len(ids) == 40
     assert {q.split for q in tables.queries} == {"train", "val", "test", "cold"}
-    assert all(q.origin == "generated" and q.round_trip_rank for q in tables.queries)
+    assert all(q.origin == "live" and q.round_trip_rank for q in tables.queries)
     gold = {(r.query_id, r.tool_id) for r in tables.qrels}
     assert {r.origin for r in tables.qrels} == {"generated", "duplicate_group"}
     split = {q.query_id: q.split for q in tables.queries}

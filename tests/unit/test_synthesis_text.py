@@ -1,25 +1,19 @@
-"""Parsing and filtering of what instruct models really write."""
+"""Parsing of what instruct models really write."""
 
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ecoagent.settings import SynthesisSettings
-from ecoagent.synthesis.filters import (
-    NAME_LEAK,
-    Query,
-    leaks_name,
-    limit_name_leak,
-    no_query,
-    reason_to_reject,
-    too_short_or_long,
-    verbatim,
-)
-from ecoagent.synthesis.parse import is_english, parse_response, unwrap
+from ecoagent.synthesis.language import is_english
+from ecoagent.synthesis.parse import parse_response, unwrap
 
 PLAIN = "Find the cheapest train from Lyon to Turin on 3 May."
+
+
+def _squeezed(text: str) -> str:
+    return "".join(text.split())
 
 
 @pytest.mark.parametrize(
@@ -113,18 +107,192 @@ def test_json_lists_whole_and_cut_off(text: str) -> None:
     ]
 
 
+ROME, MONDAY = "Find a flat in Rome for us.", "Book the room for Monday."
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{ROME}\r\n{MONDAY}\r\n",
+        f"1. {ROME} 2. {MONDAY}",
+        f"Here are the messages: 1) {ROME} 2) {MONDAY}",
+        f"<think>\nTwo lines are wanted.\n\n</think>\n{ROME}\n{MONDAY}",
+        f"Two lines are wanted.\n</think>{ROME}\n{MONDAY}",
+        f"{ROME}\n{MONDAY}<|im_end|>\n<|im_start|>user\nWrite 3 more of them for me.",
+        f"<|im_start|>assistant\n{ROME}\n{MONDAY}</s>",
+        f"assistant\n{ROME}\n{MONDAY}\nuser\nWrite 3 more of them for me.",
+        f"| # | Message |\n|---|---|\n| 1 | {ROME} |\n| 2 | {MONDAY} |",
+        f"<ol>\n<li>{ROME}</li>\n<li>{MONDAY}</li>\n</ol>",
+        f"<ul><li>{ROME}</li><li>{MONDAY}</li></ul>",
+        f"<p>{ROME}</p>\n{MONDAY}<br>",
+        f'"{ROME}", "{MONDAY}"',
+        f"['{ROME}', '{MONDAY}']",
+        f'{{"query": "{ROME}"}}\n{{"query": "{MONDAY}"}}',
+        f'{{"1": "{ROME}", "2": "{MONDAY}"}}',
+        f'{{"tool": "flats", "data": {{"direct": ["{ROME}"], "howto": ["{MONDAY}"]}}}}',
+        f'{{"messages": "{ROME}\\n{MONDAY}"}}',
+        f'[{{"query": "{ROME}", "intent": "direct"}},\n {{"query": "{MONDAY}", "intent": "direct"}}]',
+        f'[{{"query": "{ROME}"}}, {{"query": "{MONDAY}"}}, {{"query": "And the thi',
+        f"\ufeff{ROME[:6]}\u200b{ROME[6:]}\x00\n{MONDAY}\u200b",
+        f"✅ {ROME}\n1️⃣ {MONDAY}",
+        f"{ROME} (direct)\n{MONDAY} [how-to]",
+        f"a) {ROME}\nb) {MONDAY}",
+        f"Assistant: Sure, two lines.\n{ROME}\n{MONDAY}\n\nLet me know if you need more.",
+        f"{ROME.replace('flat', 'fl&#97;t')}\n*{MONDAY}*",
+        f"{ROME}\n{MONDAY}\n{'x' * 6000}",
+    ],
+)
+def test_shapes_of_responses(text: str) -> None:
+    lines = parse_response(text)
+    assert [x.text for x in lines if x.reason is None] == [ROME, MONDAY]
+    assert _squeezed("".join(x.raw for x in lines)) == _squeezed(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'Run the query {"title": "Eagle"} on my birds.',
+        '{"title": "Eagle"} is what I look for in my collection of birds.',
+        "[draft] is in the name of the file, find it.",
+        "Example.com is down, check its status please.",
+        "(555) 123-4567 called me twice, find out who that is.",
+        "5 - 7 people will come, book a table for them.",
+        "#12 is a bug in my repo, close it with a comment.",
+        '"Foo" and "Bar" are the columns I need.',
+        "Here are two requests from my boss, put them on the board.",
+        "Summarise the thread about the budget for me 🙂",
+        "Do 1. fetch the page 2. save it, in that order.",
+        "Add the file a|b|c to the index of my shop.",
+        "Let me know if my flight to Rome is delayed.",
+        'Find the book "La casa de los espíritus" in the library.',
+        "Find El Camino de la Costa on the map of Granada.",
+        'Translate "Wo ist der Bahnhof" into English for me.',
+        "Compare plan A and plan B",
+        "git push fails for my repo since yesterday, find out why.",
+    ],
+)
+def test_lines_that_look_odd_and_are_good(text: str) -> None:
+    assert [(x.text, x.reason) for x in parse_response(text)] == [(text, None)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    """Busca vuelos baratos a Madrid
+Envía un correo a Marta
+¿Dónde está mi pedido?
+Finde einen Zug nach Wien morgen früh
+Wo ist meine Bestellung 4412?
+Trouve un hôtel pas cher à Paris
+Montre-moi mes factures impayées
+Trova un volo per Roma domani mattina
+Prenota un tavolo per quattro persone
+Encontre um hotel barato em Lisboa
+Zoek een goedkoop hotel in Utrecht
+Boek een tafel voor vier personen
+Какая погода завтра в Москве
+ما هو الطقس غدا في القاهرة
+내일 서울 날씨 알려줘
+明日の東京の天気を教えて""".splitlines(),
+)
+def test_short_lines_in_other_languages(text: str) -> None:
+    assert [x.reason for x in parse_response(text)] == ["language"]
+
+
+@pytest.mark.parametrize(
+    "text", ["Plan a trip to the", "Find a hotel in Rome, my", "Find a flat in Rome,", "See (", "Send the…"]
+)
+def test_lines_that_break_off(text: str) -> None:
+    assert [x.reason for x in parse_response(text)] == ["cut_off"]
+
+
 def test_repeated_and_cut_off_lines() -> None:
     text = f"{PLAIN}\n\n2. {PLAIN.lower()}\nBook a table for four at the"
     assert [x.reason for x in parse_response(text, finish_reason="length")] == [None, "repeated", "cut_off"]
-    assert [x.reason for x in parse_response(text, finish_reason="stop")] == [None, "repeated", None]
+    assert [x.reason for x in parse_response(text, finish_reason="stop")] == [None, "repeated", "cut_off"]
+    # The model ended the line before it was stopped.
+    whole = parse_response(f"{PLAIN}\nFind me the way.\n", finish_reason="length")
+    assert [x.reason for x in whole] == [None, None]
     assert parse_response("  \n\n") == []
 
 
-@given(st.text(max_size=300), st.sampled_from(["stop", "length"]))
+FRAGMENTS = st.sampled_from(
+    [
+        *(
+            PLAIN,
+            "Find a flat in Rome for us.",
+            "Wo ist der Bahnhof?",
+            "user",
+            "assistant",
+            "[",
+            "]",
+            "{",
+            "}",
+            ",",
+        ),
+        *(
+            '"',
+            "'",
+            "“",
+            "”",
+            "**",
+            "*",
+            "1. ",
+            "2. ",
+            "3) ",
+            "- ",
+            "# ",
+            "```json",
+            "```",
+            "<think>",
+            "</think>",
+        ),
+        *(
+            "<|im_end|>",
+            "<|im_start|>",
+            "</s>",
+            "| a | b |",
+            "|---|---|",
+            "<li>",
+            "</li>",
+            "<br>",
+            '{"query": "',
+        ),
+        *(
+            '"}',
+            '["',
+            '", "',
+            '"]',
+            "\\n",
+            "\\",
+            ":",
+            "Here are the messages: ",
+            "&amp;",
+            "\u200b",
+            "\u200d",
+            "🔹 ",
+        ),
+        *("\n", "\r\n", "\n", " ", "\t", "\x00", "…", "a", "the", "Message 2: ", "(direct)", "Query: "),
+    ]
+)
+TEXTS = st.one_of(st.text(max_size=200), st.lists(FRAGMENTS, max_size=14).map("".join))
+
+
+@settings(max_examples=400, deadline=None)
+@given(TEXTS, st.sampled_from(["stop", "length"]))
 def test_no_line_is_lost_and_nothing_raises(text: str, finish: str) -> None:
     lines = parse_response(text, finish_reason=finish)
     assert [x.number for x in lines] == list(range(len(lines)))
+    assert all(x.raw.strip() for x in lines)
+    assert _squeezed("".join(x.raw for x in lines)) == _squeezed(text)
     assert all(unwrap(x.text) == x.text for x in lines)
+
+
+@settings(max_examples=400, deadline=None)
+@given(TEXTS)
+def test_what_is_accepted_is_parsed_into_itself(text: str) -> None:
+    texts = [x.text for x in parse_response(text) if x.reason is None]
+    again = parse_response("\n".join(texts))
+    assert [(x.text, x.reason) for x in again] == [(t, None) for t in texts]
 
 
 def test_people_may_say_they_cannot() -> None:
@@ -138,80 +306,3 @@ def test_english_without_small_words_passes_if_short() -> None:
     assert is_english("Translate invoice 4412 quickly")
     assert is_english("What's Zoë's new address in Malmö?")
     assert not is_english("Какая погода завтра в Москве")
-
-
-def test_word_limits_are_inclusive() -> None:
-    settings = SynthesisSettings()
-    assert too_short_or_long("one two three four", settings) == "too_short"
-    assert too_short_or_long("one two three four five", settings) is None
-    assert too_short_or_long("w " * 120, settings) is None
-    assert too_short_or_long("w " * 121, settings) == "too_long"
-
-
-def test_verbatim_runs() -> None:
-    description = "Fetches the current weather information for a specified location."
-    assert verbatim("Please get the current weather information for a friend in Oslo", description, 6)
-    assert not verbatim("Please get the current weather information in Oslo", description, 6)
-    assert verbatim("now READ the contents, of a file", "Read the contents of a file", 6)
-    assert verbatim("could you list all my files", "List all my files", 6)
-    assert not verbatim("send an email to Bo", "Send email", 6)
-
-
-@pytest.mark.parametrize(
-    ("text", "names", "leak"),
-    [
-        ("Use Google Jobs to find a post in Graz.", ["google_jobs"], True),
-        ("Call google_jobs for me now please.", ["google_jobs"], True),
-        ("Run GoogleJobs for me now please.", ["Google Jobs"], True),
-        ("Find a job on Google in Graz.", ["google_jobs"], False),
-        ("Search my mail for the invoice.", ["Search"], False),
-        ("Look up Ada Lovelace on Wikipedia.", ["Wikipedia"], True),
-        ("Look up Ada Lovelace.", [""], False),
-    ],
-)
-def test_name_leak(text: str, names: list[str], leak: bool) -> None:
-    assert leaks_name(text, names) is leak
-
-
-def _query(line: int, leak: bool) -> Query:
-    return Query("t", "direct", 0, line, "h", f"text {line}", (NAME_LEAK,) if leak else ())
-
-
-@given(st.lists(st.booleans(), max_size=30), st.sampled_from([0.0, 0.1, 0.3, 0.5, 0.99, 1.0]))
-def test_name_leak_is_limited_and_nothing_is_lost(leaks: list[bool], share: float) -> None:
-    queries = [_query(i, leak) for i, leak in enumerate(leaks)]
-    kept, surplus = limit_name_leak(queries, share)
-    assert sorted([*kept, *surplus], key=lambda q: q.line) == queries
-    assert all(NAME_LEAK in q.flags for q in surplus)
-    assert sum(NAME_LEAK in q.flags for q in kept) <= share * len(kept) + 1e-9
-
-
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ("Send an e-mail to [insert name] about the fair", "placeholder"),
-        ("Use this tool to search the archive for maps", "about_the_tool"),
-        ("Check whether the Daytona Sandbox Exec tool is there", "about_the_tool"),
-        ("You can search for flights with the airline's site", "answer"),
-        ("To search for flights you need a departure city", "answer"),
-        ("To search a CSV's content, start by opening the file", "answer"),
-        ("The page was not found. Please try again with other words.", "answer"),
-        ("To get the names I'd use the reader with a query", "answer"),
-        ("The current temperature for 2022-01-15 is 23 degrees Celsius.", "statement"),
-        ("The page froze before Bo was saved for Friday, can you get him in?", None),
-        ("The binary file named data.bin is empty again.", None),
-        ("My supplier sent a bill of 84,000 yen, tell me what that is in euros.", None),
-        ("To whom should I send the invoice from Brno?", None),
-        (PLAIN, None),
-    ],
-)
-def test_lines_that_are_no_requests(text: str, reason: str | None) -> None:
-    assert no_query(text) == reason
-
-
-def test_reasons_come_in_a_fixed_order() -> None:
-    settings = SynthesisSettings()
-    description = "Search flights between two cities on a date"
-    assert reason_to_reject("Search flights", description, settings) == "too_short"
-    assert reason_to_reject(description, description, settings) == "verbatim"
-    assert reason_to_reject(PLAIN, description, settings) is None

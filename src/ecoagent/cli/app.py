@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ecoagent import __version__
-from ecoagent.cli import data, growth, labeling, links, publishing, stages, tail
+from ecoagent.cli import building, data, freezing, growth, labeling, links, publishing, review, stages, tail
 from ecoagent.settings import quiet_environment
 
 app = typer.Typer(
@@ -37,17 +37,18 @@ def _root(
     quiet_environment()
 
 
-app.command("build")(stages.build)
+app.command("build")(building.build)
 app.command("crawl")(stages.crawl)
 stages.add_stage_commands(
     app,
     {
         "normalize": "Bring every candidate into the shared schema; rejects keep their reasons.",
         "score": "Score each tool's metadata reliability (Eq. 4-5).",
-        "synthesize": "Generate EcoAgent-Syn: queries, filters, exact deduplication, negatives, splits.",
     },
 )
+app.command("synthesize")(building.synthesize)
 app.command("label")(labeling.label)
+app.add_typer(review.review_app, name="review")
 stages.add_stage_commands(
     app,
     {
@@ -66,6 +67,7 @@ stages.add_stage_commands(
 app.command("publish")(publishing.publish)
 app.command("audit-links")(links.audit_links)
 app.command("growth")(growth.growth)
+app.command("freeze")(freezing.freeze)
 app.command("diff")(data.diff)
 app.command("rehydrate")(data.rehydrate)
 app.add_typer(data.models_app, name="models")

@@ -20,8 +20,8 @@ Profile = Annotated[
     str | None,
     typer.Option(
         envvar="ECOAGENT_PROFILE",
-        help="Shipped profile (local, paper, smoke), a TOML file, or a run's manifest.json. By default the "
-        "settings recorded for an existing --run, else local.",
+        help="Shipped profile (local, reference, paper, smoke), a TOML file, or a run's manifest.json. By "
+        "default the settings recorded for an existing --run, else local.",
     ),
 ]
 Run = Annotated[str | None, typer.Option(help="Run name under outputs/runs; by default the profile's.")]

@@ -205,48 +205,6 @@ def _stage_command(name: str) -> Any:
     return command
 
 
-def build(
-    profile: Profile = None,
-    run: Run = None,
-    limit: Limit = None,
-    seed: Seed = None,
-    overrides: Set = None,
-    force: ForceStages = None,
-    dry_run: DryRun = False,
-    as_json: Json = False,
-) -> None:
-    """Regenerate EcoAgent, from the crawl of the four catalogs to the report.
-
-    Stages that are up to date are passed over; a build that was interrupted goes on where it stopped.
-
-    Examples:
-
-      ecoagent build
-
-      ecoagent build --profile smoke --run first-look
-
-      ecoagent build --force train --set train.epochs=5
-
-      ecoagent build --profile paper --dry-run
-    """
-
-    def work() -> int:
-        from ecoagent.flows.stages import STAGE_NAMES
-
-        settings = settings_of(profile, run, limit, seed, overrides)
-        return run_flow(
-            STAGE_NAMES,
-            settings,
-            overrides,
-            force=tuple(force or ()),
-            dry_run=dry_run,
-            as_json=as_json,
-            flow_name="build",
-        )
-
-    guarded(work)
-
-
 def crawl(
     source: Annotated[
         list[str] | None,

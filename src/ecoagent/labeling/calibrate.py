@@ -1,7 +1,8 @@
 """From raw verifier scores to probabilities, fitted on labelled pairs; proposals for both thresholds.
 
-Two maps are tried, each judged on folds that keep a query's pairs together: Platt scaling of the
-log-odds of the raw score (temperature and bias), and isotonic regression. The lower log loss wins.
+Three maps are tried, each judged on folds that keep a query's pairs together: temperature scaling of the
+log-odds of the raw score, Platt scaling (temperature and bias), and isotonic regression. The lower log loss
+wins.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +30,9 @@ FOLDS = 5
 COSINE_KEEPS = 0.9
 """Share of right candidate pairs that the proposed cosine must let through."""
 Floats = npt.NDArray[np.float64]
+Method = Literal["temperature", "platt", "isotonic"]
+METHODS: tuple[Method, ...] = get_args(Method)
+"""From the fewest numbers fitted to the most: of two equal losses the simpler map wins."""
 
 
 class Calibration(Record):
@@ -47,8 +51,15 @@ class Calibration(Record):
     auc_cosine: float = Field(description="AUC of the encoder's cosine over the same pairs.")
     auc_by_form: dict[str, float] = Field(description="AUC of each form tried, over one common set of pairs.")
     form_pairs: int = Field(description="Size of that common set: candidates and noted tools beyond them.")
-    method: Literal["platt", "isotonic"] = Field(description="Map with the lower log loss.")
-    slope: float | None = Field(default=None, description="Platt: factor of the log-odds.")
+    unreadable_by_form: dict[str, int] = Field(
+        default_factory=dict,
+        description="Pairs of that set without a readable answer: they count as score 0.",
+    )
+    lexical_top_k: int = Field(default=0, description="BM25's tools among the candidates of a request.")
+    method: Method = Field(description="Map with the lowest log loss.")
+    slope: float | None = Field(
+        default=None, description="Temperature, Platt: factor of the log-odds, 1 / temperature."
+    )
     intercept: float | None = Field(default=None, description="Platt: bias.")
     knots_x: list[float] = Field(default_factory=list, description="Isotonic: raw scores, rising.")
     knots_y: list[float] = Field(default_factory=list, description="Isotonic: probabilities, rising.")
@@ -64,7 +75,7 @@ class Calibration(Record):
 
     def probability(self, raw: float) -> float:
         """Probability that the pair is right, 6 decimals."""
-        if self.method == "platt":
+        if self.method != "isotonic":
             value = _sigmoid((self.slope or 0.0) * _log_odds(raw) + (self.intercept or 0.0))
         else:
             value = float(np.interp(raw, self.knots_x, self.knots_y))
@@ -76,7 +87,8 @@ class LabelledPair:
     """A judged pair whose truth is known.
 
     Attributes:
-        candidate: whether the encoder proposed it (else it is a noted tool beyond the nearest).
+        candidate: whether a retriever proposed it (else it is a noted tool beyond the nearest).
+        pooled: whether BM25 proposed it, so that no cosine drops it.
     """
 
     query_id: str
@@ -85,6 +97,7 @@ class LabelledPair:
     raw: float
     cosine: float
     candidate: bool = True
+    pooled: bool = False
 
 
 def _log_odds(raw: float) -> float:
@@ -122,7 +135,7 @@ def auc(labels: Sequence[bool], scores: Sequence[float]) -> float:
 class _Map:
     """A fitted map before it is written down."""
 
-    method: Literal["platt", "isotonic"]
+    method: Method
     slope: float = 0.0
     intercept: float = 0.0
     x: tuple[float, ...] = ()
@@ -135,15 +148,15 @@ class _Map:
         return np.array([_sigmoid(v) for v in self.slope * odds + self.intercept], dtype=np.float64)
 
 
-def _fit(method: Literal["platt", "isotonic"], raw: Floats, right: npt.NDArray[np.bool_]) -> _Map:
-    if method == "platt":
+def _fit(method: Method, raw: Floats, right: npt.NDArray[np.bool_]) -> _Map:
+    if method != "isotonic":
         from sklearn.linear_model import LogisticRegression
 
         odds = np.array([[_log_odds(r)] for r in raw])
-        model = LogisticRegression(C=1e3).fit(odds, right)
-        return _Map(
-            "platt", round(float(model.coef_[0, 0]), DECIMALS), round(float(model.intercept_[0]), DECIMALS)
-        )
+        biased = method == "platt"
+        model = LogisticRegression(C=1e3, fit_intercept=biased).fit(odds, right)
+        bias = float(model.intercept_[0]) if biased else 0.0
+        return _Map(method, round(float(model.coef_[0, 0]), DECIMALS), round(bias, DECIMALS))
     from sklearn.isotonic import IsotonicRegression
 
     # A step seen all wrong or all right is no certainty: keep clear of 0 and 1.
@@ -156,9 +169,7 @@ def _fit(method: Literal["platt", "isotonic"], raw: Floats, right: npt.NDArray[n
     )
 
 
-def _cross_validated(
-    method: Literal["platt", "isotonic"], pairs: Sequence[LabelledPair], folds: npt.NDArray[np.int64]
-) -> Floats:
+def _cross_validated(method: Method, pairs: Sequence[LabelledPair], folds: npt.NDArray[np.int64]) -> Floats:
     raw, right = np.array([p.raw for p in pairs]), np.array([p.right for p in pairs])
     out = np.zeros(len(pairs))
     for fold in range(FOLDS):
@@ -224,6 +235,8 @@ def fit_calibration(
     form_pairs: int,
     min_cosine: float,
     min_precision: float = 0.8,
+    unreadable_by_form: dict[str, int] | None = None,
+    lexical_top_k: int = 0,
 ) -> Calibration:
     """Fit on the candidate pairs, so that probabilities are those of the pairs that will be judged.
 
@@ -231,21 +244,22 @@ def fit_calibration(
         pairs: judged pairs; those that are no candidates at ``min_cosine`` are left out.
         auc_by_form: AUC of each form over ``form_pairs`` common pairs.
         min_precision: aim of the proposed cut-off.
+        unreadable_by_form: of these, pairs without a readable answer.
+        lexical_top_k: BM25's tools among the candidates; they are judged whatever their cosine.
 
     Raises:
         UserError: the pairs are all right or all wrong.
     """
-    judged = (p for p in pairs if p.candidate and p.cosine >= min_cosine)
+    judged = (p for p in pairs if p.candidate and (p.pooled or p.cosine >= min_cosine))
     used = sorted(judged, key=lambda p: (p.query_id, p.tool_id))
     right = np.array([p.right for p in used], dtype=bool)
     area = auc(list(right), [p.raw for p in used])
     names = sorted({p.query_id for p in used})
     place = {name: i % FOLDS for i, name in enumerate(names)}
     folds = np.array([place[p.query_id] for p in used], dtype=np.int64)
-    methods: tuple[Literal["platt"], Literal["isotonic"]] = ("platt", "isotonic")
-    held_out = {m: _cross_validated(m, used, folds) for m in methods}
-    losses = {m: round(_log_loss(right, held_out[m]), DECIMALS) for m in methods}
-    chosen: Literal["platt", "isotonic"] = min(methods, key=lambda m: losses[m])
+    held_out = {m: _cross_validated(m, used, folds) for m in METHODS}
+    losses = {m: round(_log_loss(right, held_out[m]), DECIMALS) for m in METHODS}
+    chosen: Method = min(METHODS, key=lambda m: losses[m])
     final = _fit(chosen, np.array([p.raw for p in used]), right)
     probability = held_out[chosen]
     threshold, precision, recall = propose_threshold(
@@ -265,12 +279,14 @@ def fit_calibration(
         auc_cosine=auc(list(right), [p.cosine for p in used]),
         auc_by_form=dict(sorted(auc_by_form.items())),
         form_pairs=form_pairs,
+        unreadable_by_form=dict(sorted((unreadable_by_form or {}).items())),
+        lexical_top_k=lexical_top_k,
         method=chosen,
-        slope=final.slope if chosen == "platt" else None,
+        slope=final.slope if chosen != "isotonic" else None,
         intercept=final.intercept if chosen == "platt" else None,
         knots_x=list(final.x),
         knots_y=list(final.y),
-        log_loss=dict(losses),
+        log_loss={str(m): loss for m, loss in losses.items()},
         brier=round(float(np.mean((probability - right) ** 2)), DECIMALS),
         min_cosine=min_cosine,
         threshold=threshold,

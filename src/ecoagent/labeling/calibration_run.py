@@ -2,7 +2,8 @@
 
 The cosine comes first and costs no verdict: it is read off the right pairs among each request's nearest
 tools. All forms are then asked about the pairs of one sample of requests, and a noted tool beyond the nearest
-for each; the form with the best AUC is asked about the candidate pairs of the rest.
+for each; the form with the best AUC is asked about the candidate pairs of the rest. Candidates are those the
+labelling stage would judge: with ``labeling.lexical_top_k`` also BM25's, whatever their cosine.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from ecoagent.labeling.calibrate import Calibration, LabelledPair, auc, fit_cali
 from ecoagent.labeling.candidates import find_candidates
 from ecoagent.labeling.prepare import duplicate_members, noted_tools, seeded_order, unique_requests
 from ecoagent.labeling.requests import load_requests
-from ecoagent.labeling.verify import FORMS, Form, ToolCard, verify_pairs
+from ecoagent.labeling.verify import FORMS, Form, Judged, ToolCard, verify_pairs
 from ecoagent.llm import open_engine
 from ecoagent.models import ModelStore
 from ecoagent.retrieval.encoders import load_encoder
@@ -31,24 +32,54 @@ FORM_REQUESTS = 20
 
 @dataclass(frozen=True)
 class _Pairs:
-    """Pairs of the calibration fold: cosine and whether the encoder proposed them."""
+    """Pairs of the calibration fold.
+
+    Attributes:
+        right: noted tools by request.
+        cosine: of every pair proposed, by the encoder or BM25.
+        dense: of those the encoder proposed.
+        pooled: pairs that BM25 proposed.
+        beyond: noted tools that nobody proposed.
+    """
 
     texts: dict[str, str]
     right: dict[str, frozenset[str]]
     cosine: dict[tuple[str, str], float]
+    dense: dict[tuple[str, str], float]
+    pooled: frozenset[tuple[str, str]]
     beyond: tuple[tuple[str, str], ...]
     fold_digest: str
     name: str
 
     def candidates(self, queries: Sequence[str], min_cosine: float) -> list[tuple[str, str]]:
-        """Candidate pairs of some queries at a cosine."""
+        """Candidate pairs of some queries: at the cosine, or found by BM25."""
         wanted = set(queries)
-        return [p for p, cosine in self.cosine.items() if p[0] in wanted and cosine >= min_cosine]
+        return [
+            pair
+            for pair, cosine in self.cosine.items()
+            if pair[0] in wanted and (cosine >= min_cosine or pair in self.pooled)
+        ]
 
     def noted_beyond(self, queries: Sequence[str]) -> list[tuple[str, str]]:
         """Noted tools of some queries that are not among the nearest."""
         wanted = set(queries)
         return [p for p in self.beyond if p[0] in wanted]
+
+    def is_right(self, judged: Judged) -> bool:
+        """Whether the pair is noted as right."""
+        return judged.tool_id in self.right[judged.query_id]
+
+    def labelled(self, judged: Judged, raw: float) -> LabelledPair:
+        """The judged pair with its truth."""
+        pair = (judged.query_id, judged.tool_id)
+        return LabelledPair(
+            *pair,
+            self.is_right(judged),
+            raw,
+            self.cosine.get(pair, 0.0),
+            candidate=pair in self.cosine,
+            pooled=pair in self.pooled,
+        )
 
 
 def calibrate_verifier(
@@ -71,17 +102,18 @@ def calibrate_verifier(
         min_precision: aim of the proposed cut-off.
 
     Raises:
-        UserError: the set has no noted calibration fold.
+        UserError: the set has no noted calibration fold, its pairs are all right or all wrong, or no answer
+            can be read.
     """
     pairs = _pairs(settings, tools)
     cards = {t.id: ToolCard.of(t) for t in tools}
     engine = open_engine(settings, progress)
     order = seeded_order(sorted(pairs.texts), settings.seed, "calibrate")
-    cosine = propose_cosine(c for (q, t), c in pairs.cosine.items() if t in pairs.right[q])
+    cosine = propose_cosine(c for (q, t), c in pairs.dense.items() if t in pairs.right[q])
     common = pairs.candidates(order[:form_requests], cosine) + pairs.noted_beyond(order[:form_requests])
 
-    def ask(form: Form, wanted: Sequence[tuple[str, str]]) -> list[LabelledPair]:
-        judged = verify_pairs(
+    def ask(form: Form, wanted: Sequence[tuple[str, str]]) -> list[Judged]:
+        return verify_pairs(
             engine,
             wanted,
             pairs.texts,
@@ -90,26 +122,23 @@ def calibrate_verifier(
             max_tokens=settings.labeling.verifier_max_tokens,
             label=f"calibrate {form}",
         )
-        return [
-            LabelledPair(
-                j.query_id,
-                j.tool_id,
-                j.tool_id in pairs.right[j.query_id],
-                j.raw,
-                pairs.cosine.get((j.query_id, j.tool_id), 0.0),
-                (j.query_id, j.tool_id) in pairs.cosine,
-            )
-            for j in judged
-            if j.raw is not None
-        ]
 
     areas: dict[Form, float] = {}
+    unreadable: dict[str, int] = {}
     for form in forms:
         answered = ask(form, common)
-        areas[form] = auc([p.right for p in answered], [p.raw for p in answered])
+        # What cannot be read is not kept, so it counts as 0: each form is judged on every pair.
+        areas[form] = auc([pairs.is_right(j) for j in answered], [j.raw or 0.0 for j in answered])
+        unreadable[form] = sum(j.raw is None for j in answered)
     best = max(areas, key=lambda f: (areas[f], f))
+    judged = ask(best, pairs.candidates(order[:most_requests], cosine))
+    if all(j.raw is None for j in judged):
+        raise UserError(
+            f"no answer of {settings.llm.model} could be read in any form of the question",
+            remedy="try another model, or see that the engine answers",
+        )
     return fit_calibration(
-        ask(best, pairs.candidates(order[:most_requests], cosine)),
+        [pairs.labelled(j, j.raw) for j in judged if j.raw is not None],
         model=settings.llm.model,
         form=best,
         encoder=settings.labeling.encoder,
@@ -119,6 +148,8 @@ def calibrate_verifier(
         form_pairs=len(common),
         min_cosine=cosine,
         min_precision=min_precision,
+        unreadable_by_form=unreadable,
+        lexical_top_k=settings.labeling.lexical_top_k,
     )
 
 
@@ -144,12 +175,19 @@ def _pairs(settings: Settings, tools: Sequence[NormalizedTool]) -> _Pairs:
     encoder = load_encoder(ModelStore(settings.models).path(name), name=name, pooling=None)
     texts = {i: r.text for i, r in unique.items()}
     found = find_candidates(
-        encoder, texts, sorted((t.id, t.tool_text) for t in tools), top_k=labeling.top_k, min_cosine=-1.0
+        encoder,
+        texts,
+        sorted((t.id, t.tool_text) for t in tools),
+        top_k=labeling.top_k,
+        min_cosine=-1.0,
+        lexical_top_k=labeling.lexical_top_k,
     )
     cosine = {(p.query_id, p.tool_id): p.cosine for p in found.kept}
+    dense = {(p.query_id, p.tool_id): p.cosine for p in found.kept if p.retriever != "bm25"}
+    pooled = frozenset((p.query_id, p.tool_id) for p in found.kept if p.retriever != "dense")
     beyond = []
     for query in sorted(texts):
         rest = [t for t in sorted(right[query]) if (query, t) not in cosine]
         beyond += [(query, t) for t in seeded_order(rest, settings.seed, query)[:NOTED_BEYOND]]
     fold_digest = digest([r.model_dump(mode="json") for r in sorted(fold, key=lambda r: r.id)])
-    return _Pairs(texts, right, cosine, tuple(beyond), fold_digest, loaded.name)
+    return _Pairs(texts, right, cosine, dense, pooled, tuple(beyond), fold_digest, loaded.name)

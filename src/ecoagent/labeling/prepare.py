@@ -25,7 +25,7 @@ class Prepared:
 
     Attributes:
         queries: request of each query id that is neither held out nor a duplicate.
-        candidates: pairs at or above the cosine, and those below.
+        candidates: pairs to judge, and those below the cosine.
         verified: ids to judge, sorted.
         waiting: ids with candidates beyond the budget, sorted.
         rejects: requests that ended before the verifier.
@@ -85,6 +85,7 @@ def prepare(
     *,
     top_k: int,
     min_cosine: float,
+    lexical_top_k: int = 0,
     max_verified: int | None,
     limit: int | None,
     hold_out_calibration: bool,
@@ -95,6 +96,7 @@ def prepare(
 
     Args:
         load_encoder: called once, when there is something to encode.
+        lexical_top_k: BM25's tools a query, judged too whatever their cosine.
         max_verified: queries judged at most; none = all that have candidates.
         limit: requests taken at most.
         hold_out_calibration: leave out the fold the verifier was calibrated on.
@@ -116,19 +118,14 @@ def prepare(
         catalog,
         top_k=top_k,
         min_cosine=min_cosine,
+        lexical_top_k=lexical_top_k,
         on_batch=on_batch,
     )
     grouped, best = candidates.by_query(), candidates.best_below()
     for identifier, request in queries.items():
         if identifier not in grouped:
-            nearest = best[identifier]
-            rejects.append(
-                _reject(
-                    identifier,
-                    "no_candidate",
-                    f"request {request.id}; nearest {nearest.tool_id} at {nearest.cosine:.3f} < {min_cosine}",
-                )
-            )
+            why = _no_candidate(best.get(identifier), min_cosine, pooled=lexical_top_k > 0)
+            rejects.append(_reject(identifier, "no_candidate", f"request {request.id}; {why}"))
     order = seeded_order(sorted(grouped), seed, "verify")
     budget = len(order) if max_verified is None else max_verified
     waiting = tuple(sorted(order[budget:]))
@@ -136,6 +133,14 @@ def prepare(
     return Prepared(
         queries, candidates, tuple(sorted(order[:budget])), waiting, tuple(rejects), len(requests.requests)
     )
+
+
+def _no_candidate(nearest: CandidatePair | None, min_cosine: float, *, pooled: bool) -> str:
+    """Why no retriever proposed a tool: the encoder's reason, and BM25's where it was asked."""
+    if nearest is None:
+        return "the catalog is empty"
+    why = f"nearest {nearest.tool_id} at {nearest.cosine:.3f} < {min_cosine}"
+    return f"{why}; BM25: no tool shares a word with it" if pooled else why
 
 
 def _reject(identifier: str, reason: str, detail: str) -> RejectRow:

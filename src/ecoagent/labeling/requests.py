@@ -1,4 +1,5 @@
-"""The requests that EcoAgent-Real is made from: the project's own set, JSON lines, or ToolBench's layout.
+"""The requests that EcoAgent-Real is made from: the project's own set, a user's JSON lines, or a set of
+others (``<set>_queries.jsonl``, BEIR, ToolBench's own layout, the Hub).
 
 The project's set was written for it, with the right tools of the small catalog noted by the writer.
 A general gateway (a browser agent, a shell, a code runner, Zapier, an MCP client) is noted only where
@@ -8,15 +9,19 @@ the request asks for what the gateway itself does; else it would be right for ne
 from __future__ import annotations
 
 import difflib
-import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field, ValidationError, field_validator
 
+from ecoagent.labeling.hub import PREFIX, hub_set, read_hub
+from ecoagent.labeling.rows import RequestRow
+from ecoagent.labeling.sources import find_source, read_source
+from ecoagent.retrieval.rows import parse_lines, read_text
 from ecoagent.runs import digest
 from ecoagent.schema import Record, normalize_query
 from ecoagent.settings import UserError
@@ -26,7 +31,9 @@ OWN_LICENCE = "Apache-2.0"
 SEVERAL_FROM = 3
 """A request with at least this many right tools is of type ``several``."""
 
-_ALIASES = {"query_id": "id", "query": "text", "group": "domain"}
+_ALIASES = {"query_id": "id", "_id": "id", "query": "text", "group": "domain"}
+_READ: dict[object, RequestSet] = {}
+"""The last set read: a stage asks for it many times, and some are large or far away."""
 
 
 class Request(Record):
@@ -71,7 +78,7 @@ class RequestSet:
     requests: tuple[Request, ...]
     noted: bool
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """SHA-256 over all requests: part of stage keys."""
         return digest([r.model_dump(mode="json") for r in self.requests])
@@ -83,40 +90,64 @@ def query_type_of(gold: Iterable[str]) -> str:
     return "none" if not count else "single" if count < SEVERAL_FROM else "several"
 
 
-def load_requests(path: Path | None = None) -> RequestSet:
-    """Requests of a file or directory; without a path the set written for this project.
+def load_requests(path: Path | str | None = None) -> RequestSet:
+    """Requests of a file, a folder or the Hub; without a path the set written for this project.
+
+    Golds of a set of others name its own tools and stay behind, but for ids of our catalogs.
 
     Args:
         path: JSON lines with ``id`` (or ``query_id``) and ``text`` (or ``query``), optionally ``gold``,
-            ``query_type``, ``domain``, ``fold``, ``language``, ``licence``; or a directory in ToolBench's
-            own layout (``instruction/G*_query.json``).
+            ``query_type``, ``domain``, ``fold``, ``language``, ``licence``; or what
+            ``sources.find_source`` knows; or ``hub:ORG/NAME[/CONFIG[/SPLIT]][@REVISION]``.
 
     Raises:
         UserError: nothing there, a row is not valid (file and row are named), an id occurs twice.
     """
     if path is None:
-        text = resources.files("ecoagent.labeling").joinpath("data/requests.jsonl").read_text("utf-8")
-        rows = _parse_lines(text, "requests.jsonl")
-        return _set(OWN_SET, [r.model_copy(update={"licence": OWN_LICENCE}) for r in rows], noted=True)
-    if path.is_dir():
-        return _set("toolbench", _toolbench(path), noted=False)
-    if not path.is_file():
-        raise UserError(
-            f"query file {path} does not exist", remedy="set labeling.queries to a file or folder"
-        )
-    rows = _parse_lines(_read_text(path), path.name)
+        return _remembered((OWN_SET,), _own)
+    if str(path).startswith(PREFIX):
+        wanted = hub_set(str(path))
+        return _remembered(wanted, lambda: _foreign(wanted.name, read_hub(wanted)))
+    source = find_source(Path(path))
+    state = tuple((p.stat().st_mtime_ns, p.stat().st_size) for _, p in source.files)
+    if source.kind == "lines":
+        return _remembered((source, state), lambda: _lines(source.files[0][1]))
+    return _remembered((source, state), lambda: _foreign(source.name, read_source(source)))
+
+
+def _remembered(key: object, read: Callable[[], RequestSet]) -> RequestSet:
+    found = _READ.get(key)
+    if found is None:
+        found = read()
+        _READ.clear()
+        _READ[key] = found
+    return found
+
+
+def _own() -> RequestSet:
+    text = resources.files("ecoagent.labeling").joinpath("data/requests.jsonl").read_text("utf-8")
+    rows = _parse_lines(text, "requests.jsonl")
+    return _set(OWN_SET, [r.model_copy(update={"licence": OWN_LICENCE}) for r in rows], noted=True)
+
+
+def _lines(path: Path) -> RequestSet:
+    rows = _parse_lines(read_text(path), path.name)
     return _set(path.stem, rows, noted=any(r.gold for r in rows), shown=path.name)
 
 
-def _read_text(path: Path) -> str:
-    data = path.read_bytes()
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        row = data[: error.start].count(b"\n") + 1
-        raise UserError(
-            f"{path.name} row {row}: not UTF-8 ({error.reason})", remedy="save the file as UTF-8"
-        ) from error
+def _foreign(name: str, rows: Iterable[RequestRow]) -> RequestSet:
+    requests = [
+        Request(
+            id=row.id,
+            text=row.text,
+            gold=list(row.gold),
+            query_type=row.group or "unknown",
+            domain=row.group,
+            licence=row.licence,
+        )
+        for row in rows
+    ]
+    return _set(name, requests, noted=any(r.gold for r in requests))
 
 
 def _set(name: str, requests: list[Request], *, noted: bool, shown: str | None = None) -> RequestSet:
@@ -133,23 +164,13 @@ def _set(name: str, requests: list[Request], *, noted: bool, shown: str | None =
 
 
 def _parse_lines(text: str, shown: str) -> list[Request]:
-    requests = []
-    for number, line in enumerate(text.splitlines(), start=1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise UserError(
-                f"{shown} row {number}: not JSON ({error.msg})", remedy="one object a line"
-            ) from error
-        requests.append(_request(row, f"{shown} row {number}", default_id=f"row-{number:06d}"))
-    return requests
+    return [
+        _request(row, where, default_id=f"row-{number:06d}")
+        for where, number, row in parse_lines(text, shown)
+    ]
 
 
-def _request(row: Any, where: str, *, default_id: str) -> Request:
-    if not isinstance(row, dict):
-        raise UserError(f"{where}: not an object", remedy="write one JSON object a line")
+def _request(row: dict[str, Any], where: str, *, default_id: str) -> Request:
     values = {_ALIASES.get(k, k): v for k, v in row.items()}
     for key in sorted(str(k) for k in values if k not in Request.model_fields):
         # Other fields are a file's own business; a misspelt one would lose its content in silence.
@@ -165,35 +186,3 @@ def _request(row: Any, where: str, *, default_id: str) -> Request:
     except ValidationError as error:
         faults = "; ".join(f"{'.'.join(str(p) for p in e['loc'])}: {e['msg']}" for e in error.errors())
         raise UserError(f"{where}: {faults}", remedy='write {"id": "…", "text": "…"}') from error
-
-
-def _toolbench(path: Path) -> list[Request]:
-    """Requests of ``instruction/G*_query.json``; their golds name ToolBench's own APIs and stay behind."""
-    for folder in (path / "instruction", path / "data" / "instruction", path):
-        files = sorted(folder.glob("G*_query.json"))
-        if files:
-            break
-    else:
-        raise UserError(
-            f"{path} has no instruction/G*_query.json", remedy="give the data folder of a ToolBench release"
-        )
-    requests = []
-    for file in files:
-        group = file.name.split("_", 1)[0]
-        try:
-            rows = json.loads(file.read_text("utf-8"))
-        except json.JSONDecodeError as error:
-            raise UserError(f"{file} is not JSON: {error}", remedy="fetch the file again") from error
-        if not isinstance(rows, list):
-            raise UserError(f"{file} is not a list of queries", remedy="give ToolBench's own file")
-        for number, row in enumerate(rows):
-            query = row.get("query") if isinstance(row, dict) else None
-            # In places the query is a list of paraphrases or sentences; the first is the request.
-            text = query[0] if isinstance(query, list) and query else query
-            if not isinstance(text, str) or not normalize_query(text):
-                raise UserError(f"{file.name} element {number}: no query text", remedy="drop the element")
-            identifier = f"{group}-{row.get('query_id', number)}"
-            requests.append(
-                Request(id=identifier, text=text, query_type=group, domain=group, licence="Apache-2.0")
-            )
-    return requests

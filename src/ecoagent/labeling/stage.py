@@ -19,9 +19,10 @@ from ecoagent.labeling.prepare import (
 from ecoagent.labeling.requests import RequestSet, load_requests
 from ecoagent.labeling.stats import agreement, hard_cases
 from ecoagent.labeling.tables import RealTables, real_tables, verdict_rows
-from ecoagent.labeling.verify import Judged, ToolCard, prompt_sha256, verify_pairs
-from ecoagent.llm import open_engine
+from ecoagent.labeling.verify import Judged, ToolCard, prompt_name, prompt_sha256, verify_pairs
+from ecoagent.llm import EngineCounters, counters_of, engine_record, open_engine, open_reference
 from ecoagent.models import ModelStore
+from ecoagent.prompts import prompt_marks
 from ecoagent.retrieval.encoders import Encoder, load_encoder
 from ecoagent.runs import (
     RunContext,
@@ -58,30 +59,34 @@ class LabelStage(Stage):
     """Candidates, verification, deduplication, splits, and the report of yield and agreement."""
 
     name = "label"
-    version = "1"
+    version = "2"
     sections = ("labeling", "llm")
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._memo: tuple[str, Prepared] | None = None
+        self._before = EngineCounters()
 
     def inputs(self, ctx: RunContext) -> list[Path]:
         """The scored catalog."""
         return [ctx.paths.core / "tools.parquet"]
 
     def extra_key(self, ctx: RunContext) -> dict[str, Any]:
-        """Prompt, request set, encoder and calibration."""
+        """Prompt, request set, encoder, calibration and published responses."""
         labeling = ctx.settings.labeling
+        reference = open_reference(ctx.settings.llm.reference)
         calibration = self._calibration(ctx)
         return {
-            "prompt": prompt_sha256(labeling.verifier_form),
+            "prompt": prompt_marks()[prompt_name(labeling.verifier_form)],
             "requests": load_requests(labeling.queries).digest,
             "encoder": ModelStore(ctx.settings.models).digest(labeling.encoder),
             "calibration": digest(calibration.model_dump(mode="json")) if calibration else None,
+            "reference": None if reference is None else reference.digest,
         }
 
     def plan(self, ctx: RunContext) -> list[Shard]:
         """The verified queries, by hash of their id."""
+        self._before = counters_of(ctx.settings)
         ids = self._prepared(ctx).verified
         count = shard_count(len(ids), QUERIES_PER_SHARD)
         groups: dict[int, list[str]] = {n: [] for n in range(count)}
@@ -168,6 +173,7 @@ class LabelStage(Stage):
                 "out": sum(r.tokens_out for r in responses),
             },
             summary={k: stats[k] for k in ("yield", "agreement", "verifier", "splits")},
+            engine=engine_record(settings, self._before),
         )
 
     def estimate(self, ctx: RunContext) -> dict[str, Any]:
@@ -178,7 +184,7 @@ class LabelStage(Stage):
         count = sum(1 for r in requests if not (held_out and r.fold == "calibration"))
         for cap in (ctx.settings.limit, labeling.max_verified):
             count = min(count, cap) if cap is not None else count
-        pairs = count * labeling.top_k
+        pairs = count * (labeling.top_k + labeling.lexical_top_k)
         return {
             "requests": len(requests),
             "verified_queries_at_most": count,
@@ -226,6 +232,7 @@ class LabelStage(Stage):
                     lambda: self._encoder(ctx),
                     top_k=labeling.top_k,
                     min_cosine=labeling.min_cosine,
+                    lexical_top_k=labeling.lexical_top_k,
                     max_verified=labeling.max_verified,
                     limit=settings.limit,
                     hold_out_calibration=labeling.verifier_score == "calibrated",
@@ -270,9 +277,13 @@ class LabelStage(Stage):
                 "pairs_unreadable": sum(n for r, n in reasons.items() if r == "unparsable"),
                 "pairs_failed": sum(n for r, n in reasons.items() if r.startswith("engine")),
                 "pairs_kept": sum(v.kept for v in judged),
+                "pairs_kept_by_retriever": dict(
+                    sorted(Counter(v.retriever for v in judged if v.kept).items())
+                ),
                 "queries_kept": sum(any(v.kept for v in rows) for rows in by_query.values()),
                 "queries_not_verified": len(prepared.waiting),
             },
+            "pooling": _pooling(judged),
             "rejected_before_verification": dict(sorted(Counter(r.reason for r in prepared.rejects).items())),
             "verifier": {
                 "model": ctx.settings.llm.model,
@@ -280,6 +291,7 @@ class LabelStage(Stage):
                 "form": labeling.verifier_form,
                 "decides_by": labeling.verifier_score,
                 "min_cosine": labeling.min_cosine,
+                "lexical_top_k": labeling.lexical_top_k,
                 "threshold": labeling.verifier_threshold,
                 "prompt_sha256": prompt_sha256(labeling.verifier_form),
                 "calibration": calibration.model_dump(mode="json") if calibration else None,
@@ -329,6 +341,16 @@ def _sizes(real: RealTables) -> dict[str, Any]:
         "gold_tools": {k: len(golds[k]) for k in sorted(golds)},
         "gold_tools_in_val_and_test": shared,
     }
+
+
+def _pooling(judged: Iterable[VerdictRow]) -> dict[str, dict[str, int]]:
+    """Pairs judged and kept by who proposed them: what either retriever alone would have missed."""
+    counts: dict[str, dict[str, int]] = {}
+    for row in judged:
+        found = counts.setdefault(row.retriever, {"judged": 0, "kept": 0})
+        found["judged"] += 1
+        found["kept"] += row.kept
+    return {k: counts[k] for k in sorted(counts)}
 
 
 def _say(ctx: RunContext, stats: dict[str, Any]) -> None:

@@ -111,5 +111,7 @@ def hard_cases(
     for row in verdicts:
         score = row.verifier_probability if calibrated else row.verifier_raw
         if score is not None and abs(score - threshold) <= HARD_MARGIN:
-            near.append((abs(score - threshold), row.query_id, row.tool_id, score))
-    return [{"query_id": q, "tool_id": t, "score": s} for _, q, t, s in sorted(near)[:most]]
+            near.append((abs(score - threshold), row.query_id, row.tool_id, score, row.retriever))
+    return [
+        {"query_id": q, "tool_id": t, "score": s, "retriever": r} for _, q, t, s, r in sorted(near)[:most]
+    ]

@@ -52,6 +52,7 @@ def verdict_rows(
                 query_id=pair.query_id,
                 tool_id=pair.tool_id,
                 stage="verifier",
+                retriever=pair.retriever,
                 encoder_score=pair.cosine,
                 verifier_raw=said.raw,
                 verifier_probability=probability,
@@ -68,6 +69,7 @@ def _encoder_row(pair: CandidatePair, reason: str) -> VerdictRow:
         query_id=pair.query_id,
         tool_id=pair.tool_id,
         stage="encoder",
+        retriever=pair.retriever,
         encoder_score=pair.cosine,
         kept=False,
         reason=reason,
@@ -176,9 +178,10 @@ def _require_splits(
     if queries >= needed:
         return
     with_candidates = len(prepared.verified) + len(prepared.waiting)
+    pooled = f" or among the {settings.lexical_top_k} best of BM25" if settings.lexical_top_k else ""
     state = (
         f"EcoAgent-Real has {queries} queries for {needed} splits: of {len(prepared.queries)} requests "
-        f"{with_candidates} have a tool at labeling.min_cosine = {settings.min_cosine}, "
+        f"{with_candidates} have a tool at labeling.min_cosine = {settings.min_cosine}{pooled}, "
         f"{len(prepared.verified)} were verified, {queries} have a pair at "
         f"labeling.verifier_threshold = {settings.verifier_threshold}"
     )

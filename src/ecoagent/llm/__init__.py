@@ -2,7 +2,7 @@
 
 from ecoagent.llm.embedded import EmbeddedEngine
 from ecoagent.llm.engine import EngineCounters, StoredEngine
-from ecoagent.llm.opening import close_engines, make_engine, open_engine
+from ecoagent.llm.opening import close_engines, counters_of, engine_record, make_engine, open_engine
 from ecoagent.llm.protocol import (
     AsksModel,
     Engine,
@@ -37,6 +37,8 @@ __all__ = [
     "TokenEstimate",
     "VllmEngine",
     "close_engines",
+    "counters_of",
+    "engine_record",
     "error_response",
     "estimate_tokens",
     "make_engine",

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from ecoagent.llm.protocol import Engine, GenerationRequest, GenerationResponse, OnResponse, request_hash
 from ecoagent.llm.reference import ReferenceResponses
@@ -27,7 +28,7 @@ class EngineCounters:
     tokens_out: int = 0
     """Generated tokens of live responses."""
     seconds: float = 0.0
-    """Wall-clock time spent waiting for the model, summed over calls."""
+    """Wall-clock time during which the model was at work, for however many callers."""
 
     def __sub__(self, other: EngineCounters) -> EngineCounters:
         return EngineCounters(
@@ -41,6 +42,10 @@ class EngineCounters:
 
     def __add__(self, other: EngineCounters) -> EngineCounters:
         return self - (EngineCounters() - other)
+
+    def as_record(self, engine: str, model: str) -> dict[str, Any]:
+        """What the manifest says of a stage's use of the engine."""
+        return {"engine": engine, "model": model, **asdict(self), "seconds": round(self.seconds, 3)}
 
 
 class StoredEngine:
@@ -67,6 +72,7 @@ class StoredEngine:
         self._engine: Engine | None = None
         self._lock = threading.RLock()
         self._counters = EngineCounters()
+        self._callers, self._since = 0, 0.0
 
     @property
     def counters(self) -> EngineCounters:
@@ -134,32 +140,44 @@ class StoredEngine:
     ) -> None:
         engine = self._open()
         start, tokens = time.monotonic(), 0
-        last = start
         shown = (
             self.progress.task(label, total=len(asked), unit="responses") if self.progress else nullcontext()
         )
         with shown as task:
 
             def arrived(response: GenerationResponse) -> None:
-                nonlocal last, tokens
-                now = time.monotonic()
+                nonlocal tokens
                 self._count(
                     EngineCounters(
                         live=1,
                         failed=int(not response.ok),
                         tokens_in=response.tokens_in,
                         tokens_out=response.tokens_out,
-                        seconds=now - last,
                     )
                 )
-                last = now
                 held = self.store.put(response, asked[response.request_hash])
                 tokens += response.tokens_out
                 if task is not None:
-                    task.advance(1, f"{tokens / max(now - start, 1e-9):.1f} tokens/s")
+                    task.advance(1, f"{tokens / max(time.monotonic() - start, 1e-9):.1f} tokens/s")
                 settle(response.request_hash, held)
 
-            engine.generate(list(asked.values()), arrived)
+            with self._at_work():
+                engine.generate(list(asked.values()), arrived)
+
+    @contextmanager
+    def _at_work(self) -> Iterator[None]:
+        """Counts the time, once, that one or more callers wait for the model."""
+        with self._lock:
+            if not self._callers:
+                self._since = time.monotonic()
+            self._callers += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._callers -= 1
+                if not self._callers:
+                    self._count(EngineCounters(seconds=time.monotonic() - self._since))
 
     def _open(self) -> Engine:
         with self._lock:

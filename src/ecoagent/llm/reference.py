@@ -51,14 +51,14 @@ class ReferenceResponses:
     def __len__(self) -> int:
         return len(self._rows)
 
+    def dump(self, hashes: Iterable[str]) -> list[dict[str, Any]]:
+        """The rows held, as plain values."""
+        return [self._rows[h].model_dump() for h in hashes if h in self._rows]
+
     def get_many(self, hashes: Iterable[str]) -> dict[str, GenerationResponse]:
         """The responses held, marked as published."""
-        rows = self._rows
-        return {
-            h: response_of(rows[h].model_dump()).model_copy(update={"published": True})
-            for h in hashes
-            if h in rows
-        }
+        found = (response_of(row) for row in self.dump(hashes))
+        return {r.request_hash: r.model_copy(update={"published": True}) for r in found}
 
 
 def write_reference(path: Path, rows: Iterable[dict[str, Any]]) -> Path:

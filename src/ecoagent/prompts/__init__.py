@@ -133,6 +133,17 @@ def render(name: str, /, **context: Any) -> RenderedPrompt:
     return RenderedPrompt(name, version, sha256, block("system"), block("user"), turns)
 
 
+def prompt_files() -> dict[str, str]:
+    """Every shipped file, parts included, by file name: released with the data they made."""
+    return {p.name: p.read_text("utf-8") for p in sorted(_FOLDER.glob("*.jinja"))}
+
+
+def prompt_marks() -> dict[str, dict[str, str]]:
+    """Version and SHA-256 of every shipped prompt, by name: what a manifest says of them."""
+    marks = {name: _identity(name) for name in prompt_names()}
+    return {name: {"version": version, "sha256": sha256} for name, (version, sha256) in marks.items()}
+
+
 def prompt_digests() -> dict[str, str]:
     """SHA-256 of every shipped prompt with its parts, by name: part of stage keys and the manifest."""
     return {name: _identity(name)[1] for name in prompt_names()}

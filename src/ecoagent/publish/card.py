@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass
 from functools import cache
@@ -14,6 +15,8 @@ import polars as pl
 
 from ecoagent import __version__
 from ecoagent.audit import RunTables, load_tables
+from ecoagent.labeling.review.pairs import digest_of_labels
+from ecoagent.labeling.review.report import ReviewReport, load_review, rate_text
 from ecoagent.publish.deviations import Deviation, ModelRole, deviations, model_roles
 from ecoagent.publish.layout import CONFIGS, SPLITS, SplitFiles, hub_schema, split_frames
 from ecoagent.publish.licences import hub_licence, spdx
@@ -57,13 +60,18 @@ def _environment() -> jinja2.Environment:
 def _template() -> jinja2.Template:
     text = resources.files("ecoagent.publish").joinpath("templates/card.md.jinja").read_text("utf-8")
     env = _environment()
-    env.filters["cell"] = cell
+    env.filters |= {"cell": cell, "person": person, "rate": rate_text}
     return env.from_string(text)
 
 
 def cell(value: object) -> str:
     """Text that may stand in a cell of a Markdown table."""
     return " ".join(str(value).split()).replace("|", "\\|").replace("<", "&lt;")
+
+
+def person(name: str) -> str:
+    """A judge's name, whatever was typed: no markup, no link, no picture."""
+    return re.sub(r"([\\`*_\[\]()!#~])", r"\\\1", cell(name).replace("\\|", "/"))
 
 
 def front_matter(files: list[SplitFiles], selection: Selection, settings: Settings) -> str:
@@ -193,8 +201,12 @@ def render_card(
     files: list[SplitFiles],
     settings: Settings,
     audit: dict[str, Any],
+    review: ReviewReport | None = None,
 ) -> str:
-    """The card of a run as Markdown with YAML front matter; equal inputs give equal text."""
+    """The card of a run as Markdown with YAML front matter; equal inputs give equal text.
+
+    A review of other labels than these is not shown, only said to be there.
+    """
     roles: list[ModelRole] = model_roles(settings)
     changed: list[Deviation] = deviations(settings)
     synthetic = tables["syn_queries"]
@@ -213,6 +225,8 @@ def render_card(
         llms=ran_models(tables),
         deviations=changed,
         audit=audit,
+        review=review,
+        review_is_of_these=review is not None and is_of(review, tables),
         left_out=selection.reasons(),
         withheld=selection.withheld,
         masked=selection.masked,
@@ -226,6 +240,12 @@ def render_card(
         real_origins=dict(sorted(Counter(tables["real_queries"]["origin"].to_list()).items())),
         duplicate_groups=_duplicate_groups(selection.tools),
     )
+
+
+def is_of(review: ReviewReport, tables: RunTables) -> bool:
+    """Whether a review judged the labels of these tables."""
+    named = {"real": "verdicts", "syn": "syn_qrels"}
+    return all(digest_of_labels(tables[named[s]], s) == d for s, d in review.labels.items())
 
 
 def _reasons(rejects: pl.DataFrame) -> list[tuple[str, int]]:
@@ -251,7 +271,14 @@ def write_card(ctx: RunContext, target: Path) -> Path:
     selection = select(tables, ctx.settings.publish.licence_policy)
     return write_text(
         target,
-        render_card(tables, selection, existing_files(dataset, selection), ctx.settings, read_json(audit)),
+        render_card(
+            tables,
+            selection,
+            existing_files(dataset, selection),
+            ctx.settings,
+            read_json(audit),
+            load_review(ctx.paths.out),
+        ),
     )
 
 

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from ecoagent.audit import SPECS, load_tables
+from ecoagent.labeling.review.report import REVIEW_FILE, load_review
+from ecoagent.prompts import prompt_digests, prompt_files, prompt_marks
 from ecoagent.publish.card import render_card
 from ecoagent.publish.layout import write_splits
 from ecoagent.publish.selection import select
@@ -33,21 +35,27 @@ class PublishStage(Stage):
     """The audited run as a data set that ``datasets.load_dataset`` reads from its folder."""
 
     name: ClassVar[str] = "publish"
-    version: ClassVar[str] = "1"
+    version: ClassVar[str] = "2"
     sections: ClassVar[tuple[str, ...]] = (
         "crawl", "reliability", "llm", "synthesis", "labeling", "train", "evaluate", "audit", "publish",
     )  # fmt: skip
 
     def inputs(self, ctx: RunContext) -> list[Path]:
-        """The tables and the audit's result."""
-        return [*(item.path(ctx.paths.core) for item in SPECS), ctx.paths.out / "audit.json"]
+        """The tables, the audit's result, and the review where there is one."""
+        review = ctx.paths.out / "results" / REVIEW_FILE
+        tables = (item.path(ctx.paths.core) for item in SPECS)
+        return [*tables, ctx.paths.out / "audit.json", *([review] if review.is_file() else [])]
 
     def extra_key(self, ctx: RunContext) -> dict[str, Any]:
         """The card's template and the profile's name, which the card shows."""
         from importlib import resources
 
         text = resources.files("ecoagent.publish").joinpath("templates/card.md.jinja").read_text("utf-8")
-        return {"template": sha256_text(text), "profile": ctx.settings.profile}
+        return {
+            "template": sha256_text(text),
+            "profile": ctx.settings.profile,
+            "prompts": prompt_digests(),
+        }
 
     def run_shard(self, ctx: RunContext, shard: Shard, directory: Path) -> None:
         """Apply the licence policy, write every split and the card.
@@ -67,7 +75,12 @@ class PublishStage(Stage):
         folder = directory / "dataset"
         with ctx.progress.task("publish", total=1, unit="data sets") as task:
             files = write_splits(folder, selection, ctx.settings)
-            write_text(folder / "README.md", render_card(tables, selection, files, ctx.settings, audit))
+            review = load_review(ctx.paths.out)
+            card = render_card(tables, selection, files, ctx.settings, audit, review)
+            write_text(folder / "README.md", card)
+            for name, text in prompt_files().items():
+                write_text(folder / "prompts" / name, text)
+            write_json(folder / "prompts" / "digests.json", prompt_marks())
             task.advance(1)
         write_table(directory / "publish_rejects.parquet", selection.left_out, RejectRow)
         summary = {

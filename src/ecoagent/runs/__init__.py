@@ -25,7 +25,7 @@ from ecoagent.runs.atomic import (
 )
 from ecoagent.runs.context import RunContext, RunPaths
 from ecoagent.runs.lock import file_lock, run_lock
-from ecoagent.runs.manifest import load_manifest, record_stage, versions
+from ecoagent.runs.manifest import load_manifest, processor, record_stage, versions
 from ecoagent.runs.progress import Progress, ProgressTask, duration
 from ecoagent.runs.stage import (
     Shard,
@@ -76,6 +76,7 @@ __all__ = [
     "iter_rows",
     "load_manifest",
     "parse_json",
+    "processor",
     "read_json",
     "read_jsonl",
     "read_rows",

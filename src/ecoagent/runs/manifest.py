@@ -68,6 +68,16 @@ def versions() -> dict[str, str]:
     return found
 
 
+def processor() -> str:
+    """The kind of processor: encoders' last digits depend on its vector instructions."""
+    kinds = ("amx_int8", "avx512f", "avx2", "asimd")
+    try:
+        flags = set(Path("/proc/cpuinfo").read_text("utf-8").split())
+    except OSError:
+        flags = set()
+    return " ".join([platform.machine(), *(k for k in kinds if k in flags)])
+
+
 def read_marker(path: Path, fields: Mapping[str, type]) -> dict[str, Any] | None:
     """A JSON object with these fields, or none if the file is missing, damaged or of another form."""
     try:
@@ -104,6 +114,7 @@ def record_stage(ctx: RunContext) -> None:
             "git": git_hash(),
             "command": " ".join(Path(sys.argv[0]).name if i == 0 else a for i, a in enumerate(sys.argv)),
             "platform": platform.platform(),
+            "processor": processor(),
             "versions": versions(),
             "settings": ctx.settings.model_dump(mode="json"),
             "stages": stages,

@@ -62,6 +62,8 @@ class StageReport:
     rejects: dict[str, int] = field(default_factory=dict)
     tokens: dict[str, int] = field(default_factory=dict)
     summary: dict[str, Any] = field(default_factory=dict)
+    engine: dict[str, Any] = field(default_factory=dict)
+    """What a model was asked, and how long: differs from run to run."""
 
 
 @dataclass(frozen=True)
@@ -274,6 +276,7 @@ def execute(stage: Stage, ctx: RunContext, *, force: bool = False, mapper: Mappe
         "rejects": report.rejects,
         "tokens": report.tokens,
         "summary": report.summary,
+        "engine": report.engine,
         "shards": {"planned": len(shards), "run": len(missing)},
         "seconds": round(seconds, 3),
     }

@@ -194,8 +194,8 @@ class LabelingSettings(Section):
 
     queries: Path | None = Field(
         None,
-        description="JSON lines, a ToolBench or BEIR folder, or hub:ORG/NAME[/CONFIG]; none = the set "
-        "written for this project.",
+        description="JSON lines, a <set>_queries.jsonl, a ToolBench or BEIR folder, or "
+        "hub:ORG/NAME[/CONFIG[/SPLIT]][@REVISION]; none = the set written for this project.",
     )
     encoder: str = Field("thenlper/gte-large", description="Candidate encoder (paper: GTE-Large).")
     top_k: int = Field(5, ge=1, description="Candidates per query (Section 2).")

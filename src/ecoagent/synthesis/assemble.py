@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -22,10 +22,6 @@ from ecoagent.synthesis.splits import COLD, SplitItem, cold_tools, split_queries
 TEXT_LICENCE = "Apache-2.0"
 """Licence of generated text: that of the default generator's weights, which allow it; a gated
 generator's own terms come on top and are the user's to keep."""
-
-ORIGIN = "generated"
-"""Constant, whether a response was live or replayed: tables must not depend on which. How many were
-which stands in the manifest."""
 
 STAGE = "synthesize"
 
@@ -67,6 +63,11 @@ def merge_lines(lines: Sequence[Query], threshold: float) -> tuple[list[Merged],
     Returns:
         Kept queries by id, and a reject per dropped query that names its witness.
     """
+    return drop_near(merge_texts(lines), threshold)
+
+
+def merge_texts(lines: Sequence[Query]) -> dict[str, Merged]:
+    """One query per normalised text, with the union of golds, by id."""
     by_id: defaultdict[str, list[Query]] = defaultdict(list)
     for line in lines:
         by_id[query_id("syn", line.text)].append(line)
@@ -76,6 +77,11 @@ def merge_lines(lines: Sequence[Query], threshold: float) -> tuple[list[Merged],
         golds = tuple(sorted({q.tool_id for q in same}))
         flags = tuple(sorted({f for q in same for f in q.flags}))
         merged[identifier] = Merged(identifier, same[0], golds, flags)
+    return merged
+
+
+def drop_near(merged: Mapping[str, Merged], threshold: float) -> tuple[list[Merged], list[Rejected]]:
+    """Exact deduplication; the tools of a dropped query are excluded for the kept ones near it."""
     unique = deduplicate({i: tokens(m.first.text) for i, m in merged.items()}, threshold)
     excluded: defaultdict[str, set[str]] = defaultdict(set)
     for twin in unique.dropped:
@@ -103,6 +109,7 @@ def assemble(
     embed: Any,
     settings: SynthesisSettings,
     *,
+    probability: Callable[[float], float] | None = None,
     seed: int,
 ) -> Tables:
     """Build the tables.
@@ -114,6 +121,7 @@ def assemble(
         coverage: how far each tool got.
         embed: a pair of functions, queries and documents to (n, d) unit vectors.
         settings: thresholds, negatives, splits.
+        probability: from the verifier's score to a probability, where that is known.
         seed: the run's seed.
 
     Raises:
@@ -121,17 +129,24 @@ def assemble(
     """
     ordered = sorted(tools, key=lambda t: t.id)
     by_id = {t.id: t for t in ordered}
-    kept, dropped = merge_lines(lines, settings.jaccard)
+    groups = {t.id: t.duplicate_group for t in ordered}
+    embed_queries, embed_documents = embed
+    pool = ToolPool([t.id for t in ordered], embed_documents([t.tool_text for t in ordered]), groups)
+    merged = merge_texts(lines)
+    lost: list[Rejected] = []
+    if settings.max_round_trip_rank is not None:
+        # Before deduplication: a query that is not kept must be no other's witness.
+        merged, lost = keep_found(merged, embed_queries, pool, settings.max_round_trip_rank)
+    kept, dropped = drop_near(merged, settings.jaccard)
     covered = {g for m in kept for g in m.golds}
     cold = cold_tools({g: by_id[g].source for g in sorted(covered)}, settings.cold_fraction, seed=seed)
     items = [SplitItem(m.query_id, by_id[m.first.tool_id].source, frozenset(m.golds)) for m in kept]
     splits = split_queries(items, settings.splits, cold, seed=seed)
-    embed_queries, embed_documents = embed
-    groups = {t.id: t.duplicate_group for t in ordered}
-    pool = ToolPool([t.id for t in ordered], embed_documents([t.tool_text for t in ordered]), groups)
     vectors: npt.NDArray[Any] = np.asarray(embed_queries([m.first.text for m in kept]))
     ranks = best_ranks(vectors, [pool.with_duplicates([m.first.tool_id]) for m in kept], pool)
-    queries = [_query_row(m, splits[m.query_id], rank) for m, rank in zip(kept, ranks, strict=True)]
+    queries = [
+        _query_row(m, splits[m.query_id], rank, probability) for m, rank in zip(kept, ranks, strict=True)
+    ]
     positives = [_positive(m, splits[m.query_id], cold) for m in kept]
     mining = MiningSettings(
         settings.hard_negatives, settings.random_negatives, settings.false_negative_margin, seed
@@ -151,14 +166,34 @@ def assemble(
     qrels = _qrels(kept, vectors, pool)
     rows = [
         RejectRow(id=r.id, stage=f"{STAGE}/{r.stage}", reason=r.reason, detail=r.detail)
-        for r in sorted([*rejects, *dropped], key=lambda r: (r.id, r.stage, r.reason, r.detail))
+        for r in sorted([*rejects, *lost, *dropped], key=lambda r: (r.id, r.stage, r.reason, r.detail))
     ]
     table = coverage_table(kept, coverage, by_id, settings)
     summary = summarize(queries, pairs, rows, table, cold)
     return Tables(queries, qrels, pairs, rows, table, summary)
 
 
-def _query_row(query: Merged, split: str, rank: int) -> QueryRow:
+def keep_found(
+    merged: Mapping[str, Merged], embed_queries: Any, pool: ToolPool, most: int
+) -> tuple[dict[str, Merged], list[Rejected]]:
+    """Queries whose tool, or a duplicate of it, is among the ``most`` nearest; rejects for the others."""
+    ids = sorted(merged)
+    if not ids:
+        return {}, []
+    vectors = np.asarray(embed_queries([merged[i].first.text for i in ids]))
+    ranks = best_ranks(vectors, [pool.with_duplicates([merged[i].first.tool_id]) for i in ids], pool)
+    kept = {i: merged[i] for i, rank in zip(ids, ranks, strict=True) if rank <= most}
+    return kept, [
+        Rejected(i, "round_trip", "rank", f"{merged[i].first.tool_id} at rank {rank}: {merged[i].first.text}")
+        for i, rank in zip(ids, ranks, strict=True)
+        if rank > most
+    ]
+
+
+def _query_row(
+    query: Merged, split: str, rank: int, probability: Callable[[float], float] | None
+) -> QueryRow:
+    raw = query.first.verifier_raw
     return QueryRow(
         query_id=query.query_id,
         text=query.first.text,
@@ -167,10 +202,12 @@ def _query_row(query: Merged, split: str, rank: int) -> QueryRow:
         source_tool_id=query.first.tool_id,
         language="en",
         split=split,
-        origin=ORIGIN,
+        origin=query.first.origin,
         licence=TEXT_LICENCE,
         quality_flags=list(query.flags),
         round_trip_rank=rank,
+        verifier_raw=raw,
+        verifier_score=None if raw is None or probability is None else probability(raw),
     )
 
 
@@ -229,6 +266,7 @@ def summarize(
 ) -> dict[str, Any]:
     """What a reader wants to know of the set at a glance; tools that stay under are listed."""
     ranks = [q.round_trip_rank for q in queries if q.round_trip_rank is not None]
+    raws = [q.verifier_raw for q in queries if q.verifier_raw is not None]
     kinds = Counter(p.negative_type or "positive" for p in pairs)
     total = max(1, len(queries))
 
@@ -242,9 +280,12 @@ def summarize(
         "queries_by_split": counted(q.split for q in queries),
         "queries_by_intent": counted(q.intent or "none" for q in queries),
         "median_words": median(len(q.text.split()) for q in queries) if queries else 0,
+        "queries_by_origin": counted(q.origin for q in queries),
         "name_leak_share": round(sum(NAME_LEAK in q.quality_flags for q in queries) / total, 4),
         "round_trip_top1": round(sum(r == 1 for r in ranks) / total, 4),
         "round_trip_top10": round(sum(r <= 10 for r in ranks) / total, 4),
+        "verified": len(raws),
+        "verifier_says_yes": round(sum(r >= 0.5 for r in raws) / max(1, len(raws)), 4),
         "pairs": {"positive": kinds["positive"], "hard": kinds["hard"], "random": kinds["random"]},
         "rejects_by_reason": counted(r.reason for r in rejects),
         "cold_tools": sorted(cold),

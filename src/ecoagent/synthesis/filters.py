@@ -3,37 +3,28 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ecoagent.schema import normalize_query
 from ecoagent.settings import SynthesisSettings
+from ecoagent.synthesis.wording import copies_prompt, mask_names, names_as_tool, no_query, wording_flags
 
 NAME_LEAK = "name_leak"
+TEMPLATED = "templated"
+"""Flag: begins with the same words as several other lines of its tool."""
+TEMPLATE_WORDS, TEMPLATE_LINES = 6, 3
+"""A template is this many first words that at least this many lines of a tool share."""
+LEAST_CONTENT = 3
+"""Words that carry meaning in a run; "to send a message with the" is plain English, no copy."""
 _WORD = re.compile(r"\w+")
-_PLACEHOLDER = re.compile(r"\[[^\]\d]{3,}\]|<[^>\d]{3,}>|\{[^}]{2,}\}|\bXYZ\b|\byour[_-]\w+|\.\.\.$|…$")
-_ABOUT_THE_TOOL = re.compile(
-    r"\b(?:this|the|that) (?:tool|function|plugin|node|api wrapper|message|assistant|user)(?:['’]s)?\b"
-    r"|\b(?:using|with|via) (?:this|the) (?:tool|function|node)\b|\bthe (?:[\w.-]+ ){1,5}tool\b",
-    re.IGNORECASE,
-)
-_ANSWER = re.compile(
-    r"^(?:yes\b|no,|you (?:can|could|should|need|will|must)\b|to (?:\w+ ){1,12}?(?:you|simply)\b"
-    r"|to [^,?]{3,60}, (?:start|use|open|first|go|click|follow|enter|type)\b|try (?:using|to)\b"
-    r"|i(?:['’]ll| will| can) (?:help|assist|find|show|look)\b|it (?:is|allows|provides|returns)\b"
-    r"|(?:step|option|answer) \d|.*\bplease try again\b|.*\bi(?:['’]d| would) use\b)",
-    re.IGNORECASE,
-)
-
-
-_STATEMENT = re.compile(r"^(?:the|a|an|this|that|these|it|there|my|our)\b[^?]*$", re.IGNORECASE)
-_WISH_OR_TROUBLE = re.compile(
-    r"\bplease\b|\b(?:can|could|will|would) you\b|\bi(?:['’]d| would)? (?:need|want|like)\b"
-    r"|\bneeds?\b|\bhelp\b|\b(?:not|no|never|cannot|but|although|instead|wrong|missing|lost|empty|broken|tr(?:y|ied|ying))\b"
-    r"|n['’]t\b|\bfail|\berror"
-    r"|\b(?:get|find|show|tell|give|send|check|fix|put|make|look)\b (?:me|it|them|us|up)\b",
-    re.IGNORECASE,
-)
+_SMALL_TEXT = """
+    a an the this that these those of to in on at by for from with without as and or but if is are was were be
+    been being it its i my me we our us you your can could will would should do does did have has had not
+    all any some what which who when where how there their them they than then into about
+"""
+_SMALL_WORDS = frozenset(_SMALL_TEXT.split())
 
 
 @dataclass(frozen=True)
@@ -86,17 +77,29 @@ def too_short_or_long(text: str, settings: SynthesisSettings) -> str | None:
     return "too_long" if count > settings.max_words else None
 
 
-def verbatim(text: str, description: str, run: int) -> bool:
+def verbatim(text: str, description: str, run: int, names: Sequence[str] = ()) -> bool:
     """Figure 2, requirement 4: whether ``run`` words in a row stand in the description as well.
 
-    A description shorter than that counts as copied when all its (at least four) words are there.
+    A description shorter than that counts as copied when all its (at least four) words are there. The
+    names of the tool and its group are taken out of both first: naming it is judged apart (`leaks_name`).
+    A run of which fewer than three words carry meaning is no copy.
     """
-    source, query = words(description), words(text)
+    source, query = words(_unnamed(description, names)), words(_unnamed(text, names))
     size = min(run, len(source))
     if size < min(run, 4) or len(query) < size:
         return False
     runs = {tuple(source[i : i + size]) for i in range(len(source) - size + 1)}
-    return any(tuple(query[i : i + size]) in runs for i in range(len(query) - size + 1))
+    least = 0 if size < run else min(LEAST_CONTENT, run)
+    return any(
+        tuple(query[i : i + size]) in runs
+        and sum(w not in _SMALL_WORDS for w in query[i : i + size]) >= least
+        for i in range(len(query) - size + 1)
+    )
+
+
+def _unnamed(text: str, names: Sequence[str]) -> str:
+    """A text without the names; what stood on both sides then stands together."""
+    return mask_names(text, names, by=" ")
 
 
 def leaks_name(text: str, names: Sequence[str]) -> bool:
@@ -120,28 +123,73 @@ def leaks_name(text: str, names: Sequence[str]) -> bool:
     return False
 
 
-def no_query(text: str) -> str | None:
-    """Lines that are about the tool, are answers or bare statements, or hold a placeholder."""
-    if _PLACEHOLDER.search(text):
-        return "placeholder"
-    if _ABOUT_THE_TOOL.search(text):
-        return "about_the_tool"
-    if _ANSWER.match(text):
-        return "answer"
-    return "statement" if _STATEMENT.match(text) and not _WISH_OR_TROUBLE.search(text) else None
+def reason_to_reject(
+    text: str, description: str, settings: SynthesisSettings, names: Sequence[str] = ()
+) -> str | None:
+    """The first filter a line fails, or none.
 
-
-def reason_to_reject(text: str, description: str, settings: SynthesisSettings) -> str | None:
-    """The first filter a line fails, or none."""
-    reason = too_short_or_long(text, settings) or no_query(text)
-    if reason is None and verbatim(text, description, settings.verbatim_words):
+    Args:
+        text: the line.
+        description: the tool's whole description.
+        settings: word limits and the length of a copied run.
+        names: what the tool and its group are called.
+    """
+    reason = too_short_or_long(text, settings) or no_query(text, names)
+    if reason is None and copies_prompt(text, " ".join((*names, description))):
+        return "prompt_copy"
+    if reason is None and verbatim(text, description, settings.verbatim_words, names):
         return "verbatim"
     return reason
 
 
-def flagged(query: Query, names: Sequence[str]) -> Query:
-    """The query with the flags it earns."""
-    return replace(query, flags=(NAME_LEAK,)) if leaks_name(query.text, names) else query
+def flagged(query: Query, names: Sequence[str], group: str | None = None) -> Query:
+    """The query with the flags it earns by itself, beside those it has.
+
+    Args:
+        query: an accepted line.
+        names: forms of the tool's name; a line that holds one leaks it.
+        group: name of the tool's group, which a line may well say.
+    """
+    known = (*names, group) if group else names
+    found = {*query.flags, *wording_flags(query.text, known)}
+    if leaks_name(query.text, names) or names_as_tool(query.text, known):
+        found.add(NAME_LEAK)
+    return replace(query, flags=tuple(sorted(found)))
+
+
+def flag_templates(
+    queries: Sequence[Query], *, first: int = TEMPLATE_WORDS, lines: int = TEMPLATE_LINES
+) -> list[Query]:
+    """The queries, in order, with the flag ``templated`` where ``lines`` of a tool begin alike.
+
+    Similarity of whole lines misses "How do I make my agent sleep for 20 seconds …" said six times.
+
+    Args:
+        queries: accepted lines of any tools.
+        first: words from the start that are compared.
+        lines: lines of one tool that make a template.
+    """
+    starts = [(q.tool_id, *words(q.text)[:first]) for q in queries]
+    counts = Counter(starts)
+    return [
+        replace(q, flags=tuple(sorted({*q.flags, TEMPLATED})))
+        if counts[start] >= lines and len(start) > first
+        else q
+        for q, start in zip(queries, starts, strict=True)
+    ]
+
+
+def other_names(siblings: Sequence[str], names: Sequence[str]) -> list[str]:
+    """Siblings that a line may not name: those not named by the tool's or its group's own name.
+
+    "Brave Search" is a tool beside "Brave Video Search" and the name of their group: it tells nothing.
+
+    Args:
+        siblings: names of the other tools of the group.
+        names: what the tool and its group are called.
+    """
+    own = [frozenset(words(n.replace("_", " "))) for n in names]
+    return [s for s in siblings if not any(frozenset(words(s.replace("_", " "))) <= o for o in own)]
 
 
 def limit_name_leak(queries: Sequence[Query], share: float) -> tuple[list[Query], list[Query]]:

@@ -14,9 +14,11 @@ from ecoagent.settings import SynthesisSettings
 from ecoagent.synthesis.filters import (
     Query,
     Rejected,
+    flag_templates,
     flagged,
     leaks_name,
     limit_name_leak,
+    other_names,
     reason_to_reject,
 )
 from ecoagent.synthesis.parse import parse_response
@@ -129,7 +131,7 @@ def generate(
         tool.kept, surplus = _select(tool.found, settings)
         tool.coverage.accepted = len(tool.kept)
         tool.coverage.short = len(tool.kept) < settings.min_queries_per_tool
-        result.queries += tool.kept
+        result.queries += flag_templates(tool.kept)
         result.rejects += tool.rejects + surplus
         result.coverage.append(tool.coverage)
     return result
@@ -168,7 +170,7 @@ def _collect(
         if line.reason:
             tool.rejects.append(Rejected(where, "parse", line.reason, line.raw))
             continue
-        reason = reason_to_reject(line.text, source.description, settings)
+        reason = reason_to_reject(line.text, source.description, settings, known_names(source))
         if reason is None and names_sibling(line.text, source):
             reason = "sibling"
         if reason:
@@ -183,12 +185,18 @@ def _collect(
             line.text,
             origin="replayed" if answer.published else "live",
         )
-        tool.found.append(flagged(query, source.names))
+        tool.found.append(flagged(query, source.names, source.facts.group))
 
 
 def names_sibling(text: str, source: ToolSource) -> bool:
     """Whether a line names another tool of the group, and not the one it was written for."""
-    return leaks_name(text, source.facts.siblings) and not leaks_name(text, source.names)
+    siblings = other_names(source.facts.siblings, known_names(source))
+    return leaks_name(text, siblings) and not leaks_name(text, source.names)
+
+
+def known_names(source: ToolSource) -> tuple[str, ...]:
+    """What the tool goes by, its group included: a line may say these without copying or straying."""
+    return (*source.names, *filter(None, (source.facts.group,)))
 
 
 def _select(found: Sequence[Query], settings: SynthesisSettings) -> tuple[list[Query], list[Rejected]]:

@@ -6,9 +6,18 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ecoagent.llm import estimate_tokens, open_engine
+from ecoagent.labeling.calibrate import Calibration, find_calibration
+from ecoagent.labeling.verify import ToolCard, prompt_sha256
+from ecoagent.llm import (
+    EngineCounters,
+    counters_of,
+    engine_record,
+    estimate_tokens,
+    open_engine,
+    open_reference,
+)
 from ecoagent.models import ModelStore
-from ecoagent.prompts import prompt_digests
+from ecoagent.prompts import prompt_marks
 from ecoagent.reliability.sbert import load_sbert
 from ecoagent.runs import (
     RunContext,
@@ -35,9 +44,10 @@ from ecoagent.schema import (
     catalog_of,
 )
 from ecoagent.synthesis.assemble import assemble
+from ecoagent.synthesis.check import keep_verified, verify_queries
 from ecoagent.synthesis.filters import Query, Rejected
 from ecoagent.synthesis.generate import Coverage, ToolSource, as_row, generate
-from ecoagent.synthesis.plan import ToolFacts, all_facts, choose_tools, first_asks, request_of
+from ecoagent.synthesis.plan import ToolFacts, all_facts, choose_tools, first_asks, live_tools, request_of
 
 TOKENS_PER_SECOND = {"embedded": 18.0, "server": 200.0, "vllm": 2000.0}
 """Generated tokens a second that estimates assume: a 1.5B model on 2 CPU cores, a served model, a GPU."""
@@ -48,21 +58,33 @@ class SynthesizeStage(Stage):
     """Queries for the chosen tools, filtered, deduplicated, split, with negatives."""
 
     name: ClassVar[str] = "synthesize"
-    version: ClassVar[str] = "1"
+    version: ClassVar[str] = "2"
     sections: ClassVar[tuple[str, ...]] = ("synthesis", "llm", "flow")
+
+    def __init__(self) -> None:
+        self._before = EngineCounters()
 
     def inputs(self, ctx: RunContext) -> list[Path]:
         """The scored tools."""
         return [ctx.paths.core / "tools.parquet"]
 
     def extra_key(self, ctx: RunContext) -> dict[str, Any]:
-        """Digests of the prompts and of the weights."""
+        """Digests of the prompts, of the weights, of published responses and of the calibration."""
         store, encoder = ModelStore(ctx.settings.models), ctx.settings.synthesis.encoder
-        prompts = {k: v for k, v in prompt_digests().items() if k.startswith("synthesize_")}
-        return {"prompts": prompts, "encoder": {encoder: store.digest(encoder)}}
+        prompts = {k: v for k, v in prompt_marks().items() if k.startswith("synthesize_")}
+        reference = open_reference(ctx.settings.llm.reference)
+        calibration = self._calibration(ctx)
+        return {
+            "prompts": prompts,
+            "encoder": {encoder: store.digest(encoder)},
+            "reference": None if reference is None else reference.digest,
+            "verifier": self._verifier(ctx),
+            "calibration": None if calibration is None else digest(calibration.model_dump(mode="json")),
+        }
 
     def plan(self, ctx: RunContext) -> list[Shard]:
         """One shard per catalog and hash bucket of about ``flow.tools_per_shard`` tools."""
+        self._before = counters_of(ctx.settings)
         tools = self._tools(ctx)
         catalogs: dict[str, list[str]] = {}
         for tool_id in self._chosen(ctx, tools):
@@ -78,7 +100,8 @@ class SynthesizeStage(Stage):
 
     def shard_content(self, ctx: RunContext, shard: Shard) -> Any:
         """Digest of what the shard's prompts and filters see: another tool's change redoes nothing."""
-        return {i: digest(as_plain(s)) for i, s in self._sources(ctx, shard.ids).items()}
+        live = self._live(ctx)
+        return {i: [digest(as_plain(s)), i in live] for i, s in self._sources(ctx, shard.ids).items()}
 
     def estimate(self, ctx: RunContext) -> dict[str, Any]:
         """Requests, tokens and minutes of the first round."""
@@ -105,14 +128,29 @@ class SynthesizeStage(Stage):
 
     def run_shard(self, ctx: RunContext, shard: Shard, directory: Path) -> None:
         """Generate for the shard's tools; every line ends up accepted or rejected with a reason."""
-        engine = open_engine(ctx.settings, ctx.progress)
+        settings = ctx.settings
+        engine = open_engine(settings, ctx.progress)
         made = generate(
             self._sources(ctx, shard.ids),
             engine,
-            ctx.settings.synthesis,
-            seed=ctx.settings.seed,
+            settings.synthesis,
+            seed=settings.seed,
+            live=self._live(ctx),
             label=f"synthesize {shard.key}",
         )
+        if settings.synthesis.verify_queries:
+            tools = self._tools(ctx)
+            scored, said = verify_queries(
+                engine,
+                made.queries,
+                {i: ToolCard.of(tools[i]) for i in shard.ids},
+                settings.labeling.verifier_form,
+                max_tokens=settings.labeling.verifier_max_tokens,
+                label=f"round trip {shard.key}",
+            )
+            made.queries, refused = keep_verified(scored, settings.synthesis.min_verifier_raw)
+            made.rejects += refused
+            made.responses += said
         write_jsonl(directory / "lines.jsonl", map(as_row, made.queries))
         write_jsonl(directory / "rejects.jsonl", map(as_row, made.rejects))
         write_jsonl(directory / "responses.jsonl", made.responses)
@@ -135,6 +173,7 @@ class SynthesizeStage(Stage):
                 responses[row["request_hash"]] = ResponseRow.model_validate(row)
             tokens.update(read_json(folder / "stats.json"))
         encoder = load_sbert(ctx, ctx.settings.synthesis.encoder)
+        calibration = self._calibration(ctx)
         tables = assemble(
             list(self._tools(ctx).values()),
             lines,
@@ -142,6 +181,7 @@ class SynthesizeStage(Stage):
             coverage,
             (encoder.encode_queries, encoder.encode_documents),
             ctx.settings.synthesis,
+            probability=None if calibration is None else calibration.probability,
             seed=ctx.settings.seed,
         )
         core = ctx.paths.core
@@ -166,7 +206,33 @@ class SynthesizeStage(Stage):
             rejects=tables.summary["rejects_by_reason"],
             tokens=dict(sorted(tokens.items())),
             summary=tables.summary,
+            engine=engine_record(ctx.settings, self._before),
         )
+
+    def _calibration(self, ctx: RunContext) -> Calibration | None:
+        """The map from the verifier's score to a probability, where there is one for this verifier."""
+        settings = ctx.settings
+        if not settings.synthesis.verify_queries:
+            return None
+        labeling = settings.labeling
+        return find_calibration(
+            settings.llm.model, labeling.encoder, labeling.verifier_form, labeling.calibration
+        )
+
+    def _verifier(self, ctx: RunContext) -> list[Any] | None:
+        """What the verifier is asked, where queries are verified."""
+        labeling = ctx.settings.labeling
+        if not ctx.settings.synthesis.verify_queries:
+            return None
+        return [labeling.verifier_form, labeling.verifier_max_tokens, prompt_sha256(labeling.verifier_form)]
+
+    def _live(self, ctx: RunContext) -> frozenset[str]:
+        """Tools generated anew, where there are published responses; without them everything is."""
+        if ctx.settings.llm.reference is None:
+            return frozenset()
+        tools = self._tools(ctx)
+        sources = {i: tools[i].source for i in self._chosen(ctx, tools)}
+        return live_tools(sources, ctx.settings.synthesis.live_per_catalog, seed=ctx.settings.seed)
 
     def _tools(self, ctx: RunContext) -> dict[str, ScoredTool]:
         return {t.id: t for t in read_rows(self.inputs(ctx)[0], ScoredTool)}

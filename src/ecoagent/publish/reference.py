@@ -1,0 +1,183 @@
+"""The reference build: stored responses and statistics that others replay and compare with.
+
+``freeze`` takes them from a finished run; ``compare`` says where another run of the same settings differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from ecoagent.llm import ResponseStore, open_reference, write_reference
+from ecoagent.llm.reference import FILE
+from ecoagent.models import ModelStore
+from ecoagent.prompts import prompt_digests
+from ecoagent.runs import (
+    RunContext,
+    digest,
+    load_manifest,
+    processor,
+    read_json,
+    read_table,
+    sha256_file,
+    write_json,
+)
+from ecoagent.schema import SCHEMA_VERSION
+from ecoagent.settings import MissingInputError, UserError, result_settings
+
+STATISTICS = "statistics.json"
+STAGES = ("crawl", "normalize", "score", "synthesize", "label")
+SECTIONS = ("crawl", "reliability", "llm", "synthesis", "labeling")
+RESPONSE_TABLES = ("syn_responses", "real_responses")
+_ENCODED = pl.selectors.float()
+"""Cosines: their last digit depends on the processor, and what is ranked by them with it."""
+_BY_COSINE = frozenset({"round_trip_rank"})
+_CHOSEN_BY_COSINE = frozenset({"syn_pairs", "duplicates"})
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A table or number of a run that is not as in the reference build."""
+
+    what: str
+    expected: str
+    found: str
+    machine: bool
+    """Whether a processor's arithmetic alone may be the cause."""
+
+
+def freeze(ctx: RunContext, folder: Path) -> dict[str, Any]:
+    """Write a run's responses and statistics.
+
+    Args:
+        ctx: a run whose stages up to ``label`` are done.
+        folder: where ``responses.parquet`` and ``statistics.json`` go.
+
+    Returns:
+        The statistics.
+
+    Raises:
+        UserError: a table is missing, or a response is in no store.
+    """
+    wanted = _wanted(ctx)
+    rows = {r["request_hash"]: r for r in _held(ctx, wanted)}
+    lost = sorted(wanted - rows.keys())
+    if lost:
+        raise UserError(
+            f"{len(lost)} of {len(wanted)} responses of the run are in no store, the first is {lost[0]}",
+            remedy="set llm.store to the store the run was made with",
+        )
+    path = write_reference(folder / FILE, [rows[h] for h in sorted(rows)])
+    found = statistics(ctx)
+    found["responses"] = {
+        "file": FILE,
+        "rows": len(wanted),
+        "sha256": sha256_file(path),
+        "tokens_in": sum(r["tokens_in"] for r in rows.values()),
+        "tokens_out": sum(r["tokens_out"] for r in rows.values()),
+    }
+    write_json(folder / STATISTICS, found)
+    return found
+
+
+def _wanted(ctx: RunContext) -> set[str]:
+    """Hashes of the answers a run's tables rest on."""
+    hashes: set[str] = set()
+    for name in RESPONSE_TABLES:
+        path = ctx.paths.core / f"{name}.parquet"
+        if not path.is_file():
+            raise MissingInputError(f"{path} is not there", remedy="run `ecoagent build` first")
+        table = read_table(path).filter(pl.col("status") == "ok")
+        hashes |= set(table["request_hash"].to_list())
+    return hashes
+
+
+def _held(ctx: RunContext, wanted: set[str]) -> Iterator[dict[str, Any]]:
+    reference = open_reference(ctx.settings.llm.reference) if ctx.settings.llm.reference else None
+    if reference is not None:
+        yield from reference.dump(wanted)
+    store = ResponseStore(ctx.settings.llm.store)
+    try:
+        yield from (row for row in store.dump(wanted) if row["status"] == "ok")
+    finally:
+        store.close()
+
+
+def statistics(ctx: RunContext) -> dict[str, Any]:
+    """What the reference build is known by: settings, prompts, weights, and every table's size and digests.
+
+    Raises:
+        MissingInputError: a stage has not run.
+    """
+    stages = load_manifest(ctx.paths.manifest).get("stages", {})
+    missing = [s for s in STAGES if s not in stages]
+    if missing:
+        raise MissingInputError(f"stage {missing[0]!r} has not run", remedy="run `ecoagent build` first")
+    settings = ctx.settings
+    store = ModelStore(settings.models)
+    encoders = sorted({settings.reliability.encoder, settings.synthesis.encoder, settings.labeling.encoder})
+    chosen = result_settings(settings, SECTIONS)
+    chosen["llm"].pop("reference", None)
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "seed": settings.seed,
+        "settings": chosen,
+        "prompts": prompt_digests(),
+        "models": {name: store.digest(name) for name in sorted({settings.llm.model, *encoders})},
+        "tables": {p.stem: table_facts(p) for p in _tables(ctx, stages)},
+        "synthesize": stages["synthesize"]["summary"],
+        "label": read_json(ctx.paths.core / "label_stats.json"),
+        "machine": processor(),
+    }
+
+
+def _tables(ctx: RunContext, stages: dict[str, Any]) -> list[Path]:
+    outputs = {o for stage in STAGES[1:] for o in stages[stage]["outputs"]}
+    return sorted(ctx.paths.root / o for o in outputs if o.startswith("core/") and o.endswith(".parquet"))
+
+
+def table_facts(path: Path) -> dict[str, Any]:
+    """Rows of a table, the digest of its bytes, and that of what no encoder computed."""
+    table = read_table(path)
+    plain = table.select(~_ENCODED).drop(*(c for c in table.columns if c in _BY_COSINE))
+    return {
+        "rows": table.height,
+        "sha256": sha256_file(path),
+        "content": None if path.stem in _CHOSEN_BY_COSINE else digest(plain.to_dicts()),
+    }
+
+
+def load_statistics(folder: Path) -> dict[str, Any]:
+    """The statistics of a reference build.
+
+    Raises:
+        UserError: the folder holds none.
+    """
+    path = folder / STATISTICS
+    if not path.is_file():
+        raise UserError(f"{path} is not there", remedy="name the folder of a reference build")
+    found: dict[str, Any] = read_json(path)
+    return found
+
+
+def compare(ctx: RunContext, folder: Path) -> list[Difference]:
+    """Where a run differs from a reference build: rows, content, bytes of every table; prompts; weights."""
+    expected, found = load_statistics(folder), statistics(ctx)
+    differences = [
+        Difference(f"{part} {name}", str(value), str(found[part].get(name)), machine=False)
+        for part in ("prompts", "models")
+        for name, value in expected[part].items()
+        if found[part].get(name) != value
+    ]
+    for name, facts in expected["tables"].items():
+        there = found["tables"].get(name, {"rows": None, "sha256": None, "content": None})
+        for key in ("rows", "content", "sha256"):
+            if there[key] != facts[key]:
+                machine = key == "sha256" or name in _CHOSEN_BY_COSINE
+                differences.append(Difference(f"{name} {key}", str(facts[key]), str(there[key]), machine))
+                break
+    return differences

@@ -1,0 +1,123 @@
+"""Rows of files that users bring: JSON lines, JSON arrays, tables with tabs. A fault names file and row."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ecoagent.settings import UserError
+
+LONGEST_FIELD = (1 << 31) - 1
+"""csv's own limit is 128 KiB; ToolBench writes whole API documents into one field."""
+
+
+def read_text(path: Path) -> str:
+    """Text of a UTF-8 file, without a byte-order mark.
+
+    Raises:
+        UserError: the file does not exist or is not UTF-8.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise UserError(
+            f"{path} cannot be read ({error.strerror})", remedy="give a file that exists"
+        ) from error
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        row = data[: error.start].count(b"\n") + 1
+        raise UserError(
+            f"{path.name} row {row}: not UTF-8 ({error.reason})", remedy="save the file as UTF-8"
+        ) from error
+
+
+def parse_lines(text: str, shown: str) -> Iterator[tuple[str, int, dict[str, Any]]]:
+    """Where ("file row n"), row number from 1, and object of each line that is not blank.
+
+    Raises:
+        UserError: a line is not a JSON object.
+    """
+    # Not splitlines(): a JSON string may hold U+2028 and its like as they are.
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line.strip():
+            continue
+        where = f"{shown} row {number}"
+        try:
+            row = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise UserError(f"{where}: not JSON ({error.msg})", remedy="one object a line") from error
+        if not isinstance(row, dict):
+            raise UserError(f"{where}: not an object", remedy="write one JSON object a line")
+        yield where, number, row
+
+
+def read_lines(path: Path) -> Iterator[tuple[str, int, dict[str, Any]]]:
+    """``parse_lines`` of a file."""
+    yield from parse_lines(read_text(path), path.name)
+
+
+def read_array(path: Path) -> Iterator[tuple[str, int, dict[str, Any]]]:
+    """Where ("file element n"), number from 0, and object of each element of a JSON array, one at a time:
+    ToolBench's files are larger decoded than a small machine's memory.
+
+    Raises:
+        UserError: the file is not an array of objects.
+    """
+    text, decoder = read_text(path), json.JSONDecoder()
+    place = _skip(text, 0)
+    if text[place : place + 1] != "[":
+        what = "is not a list of queries" if text[place : place + 1] == "{" else "is not JSON"
+        raise UserError(f"{path.name} {what}", remedy="give the data set's own file, fetched again")
+    place, number = _skip(text, place + 1), 0
+    while text[place : place + 1] != "]":
+        where = f"{path.name} element {number}"
+        try:
+            row, place = decoder.raw_decode(text, place)
+        except json.JSONDecodeError as error:
+            raise UserError(f"{where}: not JSON ({error.msg})", remedy="fetch the file again") from error
+        if not isinstance(row, dict):
+            raise UserError(f"{where}: not an object", remedy="drop the element")
+        yield where, number, row
+        place, number = _skip(text, place), number + 1
+        if text[place : place + 1] == ",":
+            place = _skip(text, place + 1)
+        elif text[place : place + 1] != "]":
+            raise UserError(f"{where}: the file breaks off after it", remedy="fetch the file again")
+
+
+def _skip(text: str, place: int) -> int:
+    while text[place : place + 1] in (" ", "\n", "\r", "\t"):
+        place += 1
+    return place
+
+
+def read_table(path: Path, columns: int, *, quoted: bool) -> Iterator[tuple[str, int, list[str]]]:
+    """Where, line number from 1, and cells of each row of a table with tabs; blank rows are left out.
+
+    Args:
+        columns: cells a row has at least.
+        quoted: whether quotes are csv's (pandas writes them so) or part of the text (BEIR).
+
+    Raises:
+        UserError: a row has fewer cells.
+    """
+    csv.field_size_limit(LONGEST_FIELD)
+    reader = csv.reader(
+        io.StringIO(read_text(path), newline=""),
+        delimiter="\t",
+        quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE,
+    )
+    for cells in reader:
+        if not any(cell.strip() for cell in cells):
+            continue
+        where = f"{path.name} row {reader.line_num}"
+        if len(cells) < columns:
+            raise UserError(
+                f"{where}: {len(cells)} cells, not {columns}", remedy="separate the cells with tabs"
+            )
+        yield where, reader.line_num, cells
