@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import polars as pl
 import pytest
@@ -134,3 +135,27 @@ def test_dry_run_writes_nothing(smoke: SmokeBuild) -> None:
     assert sorted(planned) == sorted(STAGES)
     assert planned["crawl"]["state"] == "would run"
     assert not (smoke.home / "outputs" / "runs" / "dry" / "core").exists()
+
+
+def test_frozen_responses_replay_without_a_model(smoke: SmokeBuild) -> None:
+    frozen = smoke.home / "frozen"
+    written = ecoagent(["freeze", "--run", "smoke", "--out", str(frozen), "--json"], smoke.home, timeout=120)
+    assert written.code == 0, written.output
+    assert sorted(p.name for p in frozen.iterdir()) == ["responses.parquet", "statistics.json"]
+    same = ecoagent(["freeze", "--run", "smoke", "--out", str(frozen), "--check"], smoke.home, timeout=120)
+    assert same.code == 0 and "byte for byte" in same.output, same.output
+
+    outputs = smoke.home / "replay"
+    shutil.copytree(smoke.paths.root, outputs / "runs" / "smoke")
+    # An empty store and nobody at the address: only the frozen file can answer.
+    options = ["--run", "smoke", "--set", f"outputs={outputs}", "--set", f"llm.store={outputs / 's.sqlite'}"]
+    options += ["--set", "llm.engine=server", "--set", "llm.base_url=http://127.0.0.1:9/v1"]
+    options += ["--set", f"llm.reference={frozen / 'responses.parquet'}"]
+    replayed = ecoagent(["synthesize", *options], smoke.home, timeout=300)
+    assert replayed.code == 0, replayed.output
+    live = pl.read_parquet(smoke.paths.core / "syn_queries.parquet")
+    again = pl.read_parquet(outputs / "runs" / "smoke" / "core" / "syn_queries.parquet")
+    assert set(live["origin"]) == {"live"} and set(again["origin"]) == {"replayed"}
+    assert live.drop("origin").equals(again.drop("origin"))
+    other = ecoagent(["freeze", "--check", "--out", str(frozen), *options[:4]], smoke.home, timeout=120)
+    assert other.code == 1 and "syn_queries content" in other.output, other.output

@@ -5,14 +5,20 @@ from __future__ import annotations
 import re
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
+import polars as pl
 import pytest
 
 from ecoagent.publish import PublishStage
 from ecoagent.report import ReportStage, RunFiles, render_report
 from ecoagent.report.figures import dynamic_figure, mrr_figure, reliability_figure
+from ecoagent.report.generation import Cut, agreement, origin_rows, rank_counts, reject_steps
+from ecoagent.report.labelled import calibration_facts, gold_overlap, hard_cases, pooling
+from ecoagent.report.measured import labeller_tables, review_section
 from ecoagent.report.results import read_dynamic, read_offline
 from ecoagent.report.stage import read_files
+from ecoagent.report.throughput import throughput_rows
 from ecoagent.runs import RunContext, execute, write_json
 from ecoagent.settings import UserError
 from tests.unit.fixture_run import dynamic_results, fixture_settings, offline_results, write_fixture_run
@@ -80,8 +86,8 @@ def test_page_is_self_contained_and_well_formed(page: str) -> None:
     checker.feed(page)
     assert checker.open == []
     assert all(source.startswith("data:") for source in checker.loads)
-    assert len(checker.images) == 5 and all(i.get("alt") for i in checker.images)
-    assert {f"#{i}" for i in checker.ids} >= checker.anchors and len(checker.anchors) == 11
+    assert len(checker.images) == 9 and all(i.get("alt") for i in checker.images)
+    assert {f"#{i}" for i in checker.ids} >= checker.anchors and len(checker.anchors) == 14
     assert "@import" not in page and "url(" not in page
 
 
@@ -131,7 +137,9 @@ def test_thin_results_still_render(run: RunContext) -> None:
         manifest={},
     )
     report = render_report(thin, run.settings)
-    assert "No manifest was found" in report.html and set(report.figures) == {"reliability", "mrr", "tags"}
+    assert "No manifest was found" in report.html and set(report.figures) == {
+        "reliability", "mrr", "tags", "syn_lines", "syn_tools", "round_trip", "yield",
+    }  # fmt: skip
     empty = RunFiles(**{**vars(thin), "offline": {}, "dynamic": {}})
     assert "Nothing was simulated" in render_report(empty, run.settings).html
 
@@ -161,3 +169,209 @@ def test_missing_results_are_named(tmp_path: Path) -> None:
     (ctx.paths.out / "results" / "dynamic.json").unlink()
     with pytest.raises(UserError, match=r"dynamic\.json"):
         execute(ReportStage(), ctx)
+
+
+def test_absent_results_name_their_command(page: str) -> None:
+    for command in (
+        "ecoagent ablate round-trip --run",
+        "ecoagent label --evaluate-on",
+        "ecoagent label --calibrate",
+        "ecoagent review sample --run",
+        "synthesis.verify_queries=true",
+    ):
+        assert command in page, command
+
+
+RESPONSES = pl.DataFrame({"model": ["m"] * 4, "tokens_in": [100] * 4, "tokens_out": [25] * 4})
+ENGINE = {"engine": "embedded", "model": "m", "live": 2, "replayed": 0, "failed": 1}
+
+
+def asked(stage: dict[str, Any], origins: list[str]) -> Any:
+    syn = pl.DataFrame({"origin": origins})
+    tables = {
+        "syn_queries": syn,
+        "syn_responses": RESPONSES,
+        "real_queries": syn.head(0),
+        "real_responses": RESPONSES.head(0),
+    }
+    rows = throughput_rows({"stages": {"synthesize": stage}}, tables)
+    assert len(rows) == 1
+    return rows[0]
+
+
+def test_throughput_is_of_live_responses() -> None:
+    engine = {**ENGINE, "tokens_in": 200, "tokens_out": 50, "seconds": 19.0}
+    row = asked({"seconds": 20.0, "engine": engine}, ["live"] * 8)
+    assert row.state == "live" and row.failed == 1
+    assert row.engine_share == pytest.approx(0.95) and row.meets_target
+    assert row.tokens_out_per_s == pytest.approx(50 / 19) and row.queries_per_s == pytest.approx(8 / 19)
+    assert row.per_1000_out == pytest.approx(80) and row.per_1000 == pytest.approx(16)
+    mixed = asked({"seconds": 30.0, "engine": {**engine, "replayed": 2}}, ["live"] * 3 + ["replayed"] * 5)
+    assert mixed.state == "partly replayed" and mixed.queries_per_s == pytest.approx(3 / 19)
+    assert mixed.meets_target is False
+
+
+def test_no_speed_is_invented() -> None:
+    replayed = asked(
+        {"seconds": 2.0, "engine": {**ENGINE, "live": 0, "replayed": 4, "seconds": 0.0}}, ["replayed"]
+    )
+    old = asked({"seconds": 2.0}, ["generated"])
+    for row, state in ((replayed, "replayed"), (old, "not recorded")):
+        assert row.state == state
+        assert row.tokens_out_per_s is None and row.queries_per_s is None and row.engine_share is None
+        assert row.per_1000_out == pytest.approx(10)
+
+
+def test_round_trip_facts() -> None:
+    queries = pl.DataFrame(
+        {"round_trip_rank": [1, 2, 5, 12, 80, 1], "verifier_raw": [0.9, 0.8, 0.1, 0.1, 0.9, None]}
+    )
+    found = agreement(queries, Cut(10, "verifier_raw", 0.5))
+    assert found is not None and found["queries"] == 5
+    assert found["found"] == {"yes": 2, "no": 1} and found["lost"] == {"yes": 1, "no": 1}
+    # By hand: agreement 3/5, by chance 3/5 * 3/5 + 2/5 * 2/5 = 0.52.
+    assert found["share"] == pytest.approx(0.6) and found["kappa"] == pytest.approx(0.08 / 0.48)
+    counts = dict(rank_counts(queries))
+    assert counts["1"] == 2 and counts["4–5"] == 1 and counts["51+"] == 1 and sum(counts.values()) == 6
+    nothing = queries.with_columns(verifier_raw=pl.lit(None, dtype=pl.Float64))
+    assert agreement(nothing, Cut(10, "verifier_raw", 0.5)) is None
+
+
+def test_lines_by_step_and_origin() -> None:
+    rejects = pl.DataFrame(
+        {
+            "stage": ["synthesize/parse", "synthesize/filter", "synthesize/filter"],
+            "reason": ["refusal", "x", "x"],
+        }
+    )
+    assert reject_steps(rejects) == [("filter", "x", 2), ("parse", "refusal", 1)]
+    queries = pl.DataFrame({"origin": ["replayed", "live", "live"], "source_tool_id": ["a", "b", "b"]})
+    assert origin_rows(queries) == [("live", 2, 1), ("replayed", 1, 1)]
+
+
+def test_pooling_counts_what_each_would_miss() -> None:
+    verdicts = pl.DataFrame(
+        {
+            "retriever": ["dense", "dense", "bm25", "bm25", "dense+bm25"],
+            "stage": ["verifier", "encoder", "verifier", "verifier", "verifier"],
+            "kept": [True, False, True, False, True],
+            "reason": [None, "below_min_cosine", None, "below_verifier_threshold", None],
+        }
+    )
+    found = pooling(verdicts)
+    assert (found["kept"], found["missed_by_dense"], found["missed_by_bm25"]) == (3, 1, 1)
+    assert found["rows"][0] == {"name": "encoder alone", "proposed": 1, "judged": 1, "kept": 1}
+    assert not pooling(verdicts.filter(pl.col("retriever") == "dense"))["pooled"]
+
+
+def test_overlap_counts_duplicates_once(run: RunContext) -> None:
+    tables = read_files(run).tables
+    rows = {(r["first"], r["second"]): r for r in gold_overlap(tables)}
+    assert rows["syn train", "syn cold"]["shared"] == 0
+    assert rows["syn train", "syn test"]["shared"] > 0 and ("syn test", "real val") not in rows
+    query, tool = tables["verdicts"].select("query_id", "tool_id").row(0)
+    stats = {"hard_cases": [{"query_id": query, "tool_id": tool, "score": 0.5}]}
+    case = hard_cases(tables, stats, {query: "the text"})[0]
+    assert case["query"] == "the text" and case["cosine"] == 0.5 and case["kept"] is not None
+
+
+def calibration() -> dict[str, Any]:
+    curve = [
+        {"mean_probability": 0.1, "share_right": 0.0, "pairs": 30.0},
+        {"mean_probability": 0.8, "share_right": 0.9, "pairs": 10.0},
+    ]
+    return {"curve": curve, "pairs": 40, "positives": 10, "method": "platt", "slope": 2.0, "intercept": -1.0}
+
+
+def test_calibration_of_another_release_still_has_its_curve() -> None:
+    found = calibration_facts({"verifier": {"calibration": calibration(), "threshold": 0.5}})
+    assert found is not None and found["map"] == []
+    assert found["ece"] == pytest.approx(0.1) and found["base_brier"] == pytest.approx(0.1875)
+    assert found["base_log_loss"] == pytest.approx(0.5623, abs=1e-4)
+    assert found["formula"].endswith("log-odds(raw) − 1.000)")
+    assert calibration_facts({"verifier": {"calibration": None}}) is None
+
+
+def share(value: float) -> dict[str, Any]:
+    return {"hits": 1, "of": 2, "value": value, "low": value - 0.1, "high": value + 0.1}
+
+
+def labeller() -> dict[str, Any]:
+    stage = {"queries": 9, "pairs": 20, "right": 10, "precision": share(0.5), "recall": share(0.4)}
+    part = {
+        "stages": [{**stage, "stage": "candidates"}, {**stage, "stage": "verifier", "precision": share(0.75)}]
+    }
+    strata = [{**part, "name": n, "sampled": 5, "weight": w} for n, w in (("G1", 1.0), ("G3", 4.0))]
+    report = {"collection": "toolbench", "model": "m", "engine": "embedded", "encoder": "e", "form": "yes_no",
+              "judged_pairs": 1000, "kept_pairs": 400, "reached": False, "strata": strata,
+              "sample": part, "weighted": part}  # fmt: skip
+    return {"reports": [report, {"collection": "bare"}, "nonsense"]}
+
+
+def review(kind: str) -> dict[str, Any]:
+    rates = {"judged": 20, "kappa": 0.61, "agreement": {"share": 0.8, "low": 0.6, "high": 0.9}}
+    sets = [{"set": "real", "rates": rates, "groups": [{"by": "band", "name": "near", "rates": rates}]}]
+    return {"headlines": [{"kind": kind, "judges": ["j"], "sets": sets}], "drawn": 20, "disagreements": [1]}
+
+
+def ablation() -> dict[str, Any]:
+    test = {"difference": -0.02, "interval": [-0.05, 0.01], "p": 0.21}
+    common = {"set": "syn", "split": "test", "queries": 9, "tools": 4, "interval": [0.4, 0.6]}
+    rows = [
+        {"arm": "all", "MRR": 0.5, **common},
+        {"arm": "both", "MRR": 0.48, "against_all": test, "against_random": test, **common},
+    ]
+    arms = [{"arm": "all", "pairs": 80}, {"arm": "both", "pairs": 33}]
+    rule = {"max_rank": 2, "column": "verifier_raw", "at_least": 0.5}
+    return {"filter": rule, "seeds": [0], "rows": rows, "arms": arms, "notes": ["A note."]}
+
+
+def test_results_of_other_commands_are_shown(tmp_path: Path) -> None:
+    ctx = built(tmp_path)
+    results = ctx.paths.out / "results"
+    execute(ReportStage(), ctx)
+    write_json(results / "labeller.json", labeller())
+    write_json(results / "review.json", review("model"))
+    write_json(results / "round_trip.json", ablation())
+    assert execute(ReportStage(), ctx).status == "done", "the new results are part of the key"
+    text = (ctx.paths.report / "index.html").read_text("utf-8")
+    checker = Checker()
+    checker.feed(text)
+    assert checker.open == [] and (ctx.paths.report / "round_trip_mrr.png").is_file()
+    words = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", text))
+    assert "toolbench: m (embedded, form yes_no), candidates by e" in words
+    assert "Fewer pairs than wanted" in words and "weighted to the whole set" in words
+    assert "None of them" not in words and "none is a person" in words
+    assert "−0.020, p 0.210 −0.050 to +0.010" in words and "A note." in words
+    assert "ecoagent ablate" not in words and "ecoagent review sample" not in words
+    # The ablation's own cut is used for the ranks too.
+    assert "among the first 2 for" in words
+
+
+def test_a_models_judgement_is_never_a_persons() -> None:
+    by_model, by_person = review_section(review("model")), review_section(review("human"))
+    assert by_model is not None and by_person is not None
+    assert not by_model["human"] and by_person["human"] and by_model["rows"][0]["kind"] == "model"
+    assert by_person["rows"][0]["rates"][0] == {"value": 0.8, "low": 0.6, "high": 0.9}
+    assert by_person["rows"][0]["rates"][1] is None and review_section(None) is None
+
+
+def test_odd_labeller_files_do_not_break_the_page() -> None:
+    tables = labeller_tables(labeller())
+    assert [len(t["rows"]) for t in tables] == [5, 0]
+    assert tables[0]["rows"][1]["precision"] == {"value": 0.75, "low": 0.65, "high": 0.85}
+    assert labeller_tables(None) == [] and labeller_tables([{"collection": "x"}])[0]["title"].startswith("x")
+
+
+def test_pictures_take_little() -> None:
+    from ecoagent.report import chain_figures as draw
+
+    bare = {"curve": [{"probability": 0.5, "right": 0.0, "pairs": 1}], "map": [], "threshold": None}
+    for png in (
+        draw.lines_figure(0, []),
+        draw.tools_figure([0], 10, 20),
+        draw.round_trip_figure([("1", 0), ("51+", 0)], [], [], 10, 0.5),
+        draw.yield_figure([("pairs", "kept", 0)]),
+        draw.calibration_figure(bare),
+    ):
+        assert png.startswith(b"\x89PNG")

@@ -8,7 +8,19 @@ from typing import Annotated
 import typer
 
 from ecoagent import __version__
-from ecoagent.cli import building, data, freezing, growth, labeling, links, publishing, review, stages, tail
+from ecoagent.cli import (
+    ablate,
+    building,
+    data,
+    freezing,
+    growth,
+    labeling,
+    links,
+    publishing,
+    review,
+    stages,
+    tail,
+)
 from ecoagent.settings import quiet_environment
 
 app = typer.Typer(
@@ -68,6 +80,7 @@ app.command("publish")(publishing.publish)
 app.command("audit-links")(links.audit_links)
 app.command("growth")(growth.growth)
 app.command("freeze")(freezing.freeze)
+app.add_typer(ablate.ablate_app, name="ablate")
 app.command("diff")(data.diff)
 app.command("rehydrate")(data.rehydrate)
 app.add_typer(data.models_app, name="models")

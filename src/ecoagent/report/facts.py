@@ -20,7 +20,7 @@ from ecoagent.schema import SOURCES, query_id
 from ecoagent.settings import UserError
 
 SAMPLE_QUERIES = 12
-SAMPLE_REJECTS = 8
+SAMPLE_REJECTS = 12
 SAMPLE_VERDICTS = 10
 
 
@@ -93,13 +93,13 @@ def scores_by_source(tools: pl.DataFrame) -> dict[str, list[float]]:
     return {name: values for name, values in found.items() if values}
 
 
-def _by_hash(frame: pl.DataFrame, key: str) -> pl.DataFrame:
+def by_hash(frame: pl.DataFrame, key: str) -> pl.DataFrame:
     """Rows in an order that is random to the content but the same every time."""
     order = [sha256_text(f"sample:{value}") for value in frame[key].to_list()]
     return frame.with_columns(_order=pl.Series(order, dtype=pl.String)).sort("_order").drop("_order")
 
 
-def _tool_names(tools: pl.DataFrame) -> dict[str, str]:
+def tool_names(tools: pl.DataFrame) -> dict[str, str]:
     """How a tool is shown: with its service or package where its name alone would mean nothing."""
     names = {}
     for row in tools.select("id", "display_name", "name", "group_name", "source").iter_rows(named=True):
@@ -114,10 +114,10 @@ def query_samples(
     tables: RunTables, prefix: str, kind: str, count: int = SAMPLE_QUERIES
 ) -> list[QuerySample]:
     """Queries drawn by hash, spread over the values of the column ``kind``."""
-    queries = _by_hash(tables[f"{prefix}_queries"], "query_id").with_columns(
+    queries = by_hash(tables[f"{prefix}_queries"], "query_id").with_columns(
         _turn=pl.int_range(pl.len()).over(kind)
     )
-    names = _tool_names(tables["tools"])
+    names = tool_names(tables["tools"])
     golds: dict[str, list[str]] = {}
     for query, tool in tables[f"{prefix}_qrels"].select("query_id", "tool_id").iter_rows():
         golds.setdefault(query, []).append(names.get(tool, tool))
@@ -131,8 +131,13 @@ def query_samples(
 
 def reject_samples(rejects: pl.DataFrame, count: int = SAMPLE_REJECTS) -> list[dict[str, str]]:
     """Rejected items drawn by hash, spread over the reasons."""
-    spread = _by_hash(rejects, "id").with_columns(_turn=pl.int_range(pl.len()).over("reason"))
-    return spread.sort("_turn", maintain_order=True).head(count).select("reason", "detail", "id").to_dicts()
+    spread = by_hash(rejects, "id").with_columns(_turn=pl.int_range(pl.len()).over("reason"))
+    return (
+        spread.sort("_turn", maintain_order=True)
+        .head(count)
+        .select("reason", "stage", "detail", "id")
+        .to_dicts()
+    )
 
 
 def verdict_samples(
@@ -141,11 +146,11 @@ def verdict_samples(
     """Judged pairs drawn by hash, kept and not kept in turn; only those the verifier saw, if any."""
     verdicts = tables["verdicts"]
     seen = verdicts.filter(pl.col("stage") == "verifier")
-    chosen = _by_hash(
+    chosen = by_hash(
         (seen if seen.height else verdicts).with_columns(_k=pl.col("query_id") + pl.col("tool_id")), "_k"
     )
     turns = chosen.with_columns(_turn=pl.int_range(pl.len()).over("kept")).sort("_turn", maintain_order=True)
-    names = _tool_names(tables["tools"])
+    names = tool_names(tables["tools"])
     return [
         VerdictSample(
             texts.get(r["query_id"], r["query_id"]),
@@ -163,6 +168,8 @@ def verdict_samples(
 def real_texts(tables: RunTables, requests: Path | None) -> dict[str, str]:
     """Text of each Real query; those of queries that were not accepted are read from the request file."""
     texts = dict(tables["real_queries"].select("query_id", "text").iter_rows())
+    if str(requests).startswith("hub:"):
+        return texts  # A page is made without asking the network.
     try:
         asked = load_requests(requests).requests
     except UserError:
@@ -200,6 +207,9 @@ YIELD_WORDS = {
     "queries_kept": "Queries accepted",
 }
 """Steps of the labelling chain, as ``label_stats.json`` counts them."""
+
+TROUBLES = frozenset({YIELD_WORDS["pairs_unreadable"], YIELD_WORDS["pairs_failed"]})
+"""Counted beside the chain: no step leaves them."""
 
 
 def funnel(tables: RunTables, stats: Mapping[str, Any]) -> list[tuple[str, int]]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from ecoagent.report.results import OfflineRow, Series
@@ -15,6 +17,22 @@ PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#6
 
 DASHES = ("-", "--", "-.", ":")
 DPI = 144
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A picture with the text that stands for it."""
+
+    file: str
+    png: bytes
+    alt: str
+    caption: str
+    svg: bytes | None = None
+
+    @property
+    def data_uri(self) -> str:
+        """The picture inside the page."""
+        return "data:image/png;base64," + base64.b64encode(self.png).decode("ascii")
 
 
 def _pyplot() -> Any:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import base64
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 from itertools import groupby
 from typing import Any
 
@@ -19,6 +17,8 @@ from ecoagent.publish.card import SOURCE_NAMES, artifacts, ran_models
 from ecoagent.publish.layout import SPLITS
 from ecoagent.reliability.flaws import FlawTable
 from ecoagent.report import facts, figures
+from ecoagent.report.chain import make_chain
+from ecoagent.report.figures import Figure
 from ecoagent.report.growth import growth_section, tag_table
 from ecoagent.report.growth_figures import growth_figure, tags_figure
 from ecoagent.report.results import SHOWN_METRICS, OfflineRow, read_dynamic, read_offline
@@ -43,22 +43,14 @@ class RunFiles:
     growth: Mapping[str, Any] | None = None
     """``growth.json``, where ``ecoagent growth`` was run."""
     flaws: FlawTable | None = None
-
-
-@dataclass(frozen=True)
-class Figure:
-    """A picture with the text that stands for it."""
-
-    file: str
-    png: bytes
-    alt: str
-    caption: str
-    svg: bytes | None = None
-
-    @property
-    def data_uri(self) -> str:
-        """The picture inside the page."""
-        return "data:image/png;base64," + base64.b64encode(self.png).decode("ascii")
+    coverage: Sequence[Mapping[str, Any]] = ()
+    """Rows of ``syn_coverage.json``."""
+    round_trip: Mapping[str, Any] | None = None
+    """``round_trip.json``, where ``ecoagent ablate round-trip`` was run."""
+    labeller: Any = None
+    """``labeller.json``, where ``ecoagent label --evaluate-on`` was run."""
+    review: Mapping[str, Any] | None = None
+    """``review.json``, where ``ecoagent review score`` was run."""
 
 
 @dataclass(frozen=True)
@@ -72,12 +64,22 @@ class Report:
 @cache
 def _template() -> jinja2.Template:
     env = jinja2.Environment(
-        undefined=jinja2.StrictUndefined, autoescape=True, trim_blocks=True, lstrip_blocks=True
+        loader=jinja2.PackageLoader("ecoagent.report", "templates"),
+        undefined=jinja2.StrictUndefined,
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
-    env.filters |= {"pct": _percent, "num": _number, "whole": _integer, "seconds": _seconds, "cut": _cut}
-    folder = resources.files("ecoagent.report").joinpath("templates")
-    env.globals["style"] = folder.joinpath("style.css").read_text("utf-8")
-    return env.from_string(folder.joinpath("report.html.jinja").read_text("utf-8"))
+    env.filters |= {
+        "pct": _percent,
+        "num": _number,
+        "whole": _integer,
+        "seconds": _seconds,
+        "cut": _cut,
+        "signed": _signed,
+    }
+    env.globals["style"] = env.get_template("style.css").render()
+    return env.get_template("report.html.jinja")
 
 
 def _percent(value: float | None) -> str:
@@ -86,6 +88,10 @@ def _percent(value: float | None) -> str:
 
 def _number(value: float | None, digits: int = 3) -> str:
     return "–" if value is None else f"{value:.{digits}f}"
+
+
+def _signed(value: float | None) -> str:
+    return "–" if value is None else f"{value:+.3f}".replace("-", "−")
 
 
 def _integer(value: float | None) -> str:
@@ -229,7 +235,19 @@ def _stages(manifest: Mapping[str, Any]) -> list[dict[str, Any]]:
 def render_report(files: RunFiles, settings: Settings) -> Report:
     """Render the page; equal inputs give equal text."""
     tables = files.tables
-    pictures = _figures(files, settings)
+    texts = facts.real_texts(tables, settings.labeling.queries)
+    chain = make_chain(
+        tables,
+        settings,
+        manifest=files.manifest,
+        coverage=files.coverage,
+        label_stats=files.label_stats,
+        texts=texts,
+        round_trip=files.round_trip,
+        labeller=files.labeller,
+        review=files.review,
+    )
+    pictures = _figures(files, settings) | chain.figures
     offline, offline_notes = read_offline(files.offline)
     dynamic, _, dynamic_notes = read_dynamic(files.dynamic)
     tools, syn, real = tables["tools"], tables["syn_queries"], tables["real_queries"]
@@ -255,6 +273,7 @@ def render_report(files: RunFiles, settings: Settings) -> Report:
                 "duplicate_group"
             ].n_unique(),
         },
+        chain=chain,
         syn_reasons=facts.reasons(tables["syn_rejects"]["reason"].to_list()),
         syn_table=facts.cross_table(syn, "intent", "split", SPLIT_ORDER),
         syn_samples=facts.query_samples(tables, "syn", "intent"),
@@ -262,9 +281,8 @@ def render_report(files: RunFiles, settings: Settings) -> Report:
         real_reasons=facts.reasons(tables["real_rejects"]["reason"].to_list()),
         verdict_reasons=facts.reasons(tables["verdicts"]["reason"].drop_nulls().to_list()),
         real_table=facts.cross_table(real, "query_type", "split", SPLIT_ORDER),
-        funnel=facts.funnel(tables, files.label_stats),
         label_stats=files.label_stats,
-        verdicts=facts.verdict_samples(tables, facts.real_texts(tables, settings.labeling.queries)),
+        verdicts=facts.verdict_samples(tables, texts),
         metrics=[m for m in SHOWN_METRICS if any(m in r.metrics for r in offline)],
         offline=_offline_groups(offline),
         offline_notes=offline_notes,

@@ -22,7 +22,9 @@ from ecoagent.runs import (
     write_text,
 )
 
-OPTIONAL = (GROWTH_FILE, "flaws.json", "flaws_links.json")
+COVERAGE = "syn_coverage.json"
+ROUND_TRIP, LABELLER, REVIEW = "round_trip.json", "labeller.json", "review.json"
+OPTIONAL = (GROWTH_FILE, "flaws.json", "flaws_links.json", ROUND_TRIP, LABELLER, REVIEW)
 """Results that commands of their own write: part of the page, and of its key, where they are there."""
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -32,7 +34,7 @@ class ReportStage(Stage):
     """One self-contained page of everything a run found."""
 
     name: ClassVar[str] = "report"
-    version: ClassVar[str] = "2"
+    version: ClassVar[str] = "3"
     sections: ClassVar[tuple[str, ...]] = (
         "crawl", "reliability", "llm", "synthesis", "labeling", "train", "evaluate", "audit", "publish",
     )  # fmt: skip
@@ -49,7 +51,7 @@ class ReportStage(Stage):
             out / "audit.json",
             out / "publish_rejects.parquet",
             out / "dataset" / "README.md",
-            *(p for p in (out / "results" / name for name in OPTIONAL) if p.is_file()),
+            *(p for p in (core / COVERAGE, *(out / "results" / name for name in OPTIONAL)) if p.is_file()),
         ]
 
     def extra_key(self, ctx: RunContext) -> dict[str, Any]:
@@ -95,4 +97,13 @@ def read_files(ctx: RunContext) -> RunFiles:
         manifest=manifest,
         growth=load_growth(out),
         flaws=load_flaws(out),
+        coverage=[row for row in read_found(core / COVERAGE) or [] if isinstance(row, dict)],
+        round_trip=read_found(out / "results" / ROUND_TRIP),
+        labeller=read_found(out / "results" / LABELLER),
+        review=read_found(out / "results" / REVIEW),
     )
+
+
+def read_found(path: Path) -> Any:
+    """A JSON file that may not be there; then none."""
+    return read_json(path) if path.is_file() else None
