@@ -1,25 +1,43 @@
-r"""Exact near-duplicate removal: Jaccard similarity of ``\w+`` token sets above a threshold.
+r"""Exact near-duplicate removal: Jaccard similarity of token sets above a threshold.
 
-Greedy in id order: a query is dropped if its similarity with a kept query is above the threshold.
-The join is exact, not MinHash: let tokens be ordered by rarity and let o(x) be the least overlap
-that a partner of x can have, floor(t |x|) + 1. Two similar sets share at least k = 2 tokens within
-the first |x| - o(x) + k tokens of each, so an inverted index over pairs of those tokens finds every
-partner (prefix filter, Chaudhuri et al. 2006; with k > 1 as in Wang et al. 2012). Comparisons are made in
-integers, so that a similarity of exactly 0.7 is not above 0.7.
+Tokens are those of ``ecoagent.schema.tokens``: the text in Unicode NFKC, lower case, white space folded,
+outer punctuation dropped, then the *set* of its ``\w+`` runs; an apostrophe or a hyphen parts two tokens,
+an underscore does not, word order and repeats do not count. Two empty sets are equal.
+
+Greedy in the order of ids: a query is dropped if its similarity with a kept query is above the threshold,
+so the canonical query of a group is the one of smallest id, whatever order queries arrive in.
+
+The join is exact, not MinHash. Sets of a and b tokens are similar if they share need(a + b) of them or
+more. Let tokens be ordered by rarity. Two similar sets share a token within the first a - need(2a) + 1
+tokens of the smaller and the first b - o(b) + 1 of the larger, where o(b) is the least overlap that any
+partner of it can have (prefix filter: Chaudhuri et al. 2006; the short prefix of the smaller set: Xiao et
+al. 2008, PPJoin). Sparse matrix products of a block of queries with the kept ones find the pairs that do;
+hashed bitmaps, which never differ in more places than the sets do, rule out most of them; what is left
+is counted token by token. All comparisons are made in integers, so that a similarity of exactly 0.7 is
+not above 0.7.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import combinations
+from typing import Any
 
-MAX_PAIR_KEYS = 6_000_000
-"""Above this many pair keys (very long queries) single tokens are indexed instead, to bound memory."""
+import numpy as np
+import numpy.typing as npt
+from scipy import sparse
+
+BLOCK = 2048
+"""Queries compared with the kept ones at a time; kept ones are indexed anew after each block."""
+PRODUCTS = 4_000_000
+"""Multiplications of one sparse product, and so the pairs held at a time: bounds memory."""
+WORDS = 4
+"""64-bit words of a bitmap."""
 
 Tokens = frozenset[str]
+Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -53,84 +71,135 @@ def jaccard(a: Tokens, b: Tokens) -> float:
     return len(a & b) / union if union else 1.0
 
 
-class _Threshold:
-    """``similarity > t`` in integers."""
+def _exact(threshold: float) -> Fraction:
+    """The threshold as written: 0.7 is seven tenths."""
+    if not 0 <= threshold <= 1:
+        raise ValueError(f"a Jaccard threshold lies between 0 and 1, not at {threshold}")
+    return Fraction(str(threshold))
 
-    def __init__(self, threshold: float) -> None:
-        exact = Fraction(str(threshold))
-        self._num, self._den = exact.numerator, exact.denominator
 
-    def least_overlap(self, size: int) -> int:
-        """The least overlap a set of ``size`` has with any set similar to it."""
-        return self._num * size // self._den + 1
+def _above(a: Tokens, b: Tokens, threshold: Fraction) -> bool:
+    shared = len(a & b)
+    union = len(a) + len(b) - shared
+    return shared * threshold.denominator > threshold.numerator * union if union else threshold < 1
 
-    def above(self, a: Tokens, b: Tokens) -> bool:
-        shared = len(a & b)
-        union = len(a) + len(b) - shared
-        return shared * self._den > self._num * union if union else self._num < self._den
 
-    def partners(self, words: Tokens, candidates: set[int], sets: Mapping[int, Tokens]) -> list[int]:
-        """The candidates whose sets are similar to ``words``, sorted."""
-        size = len(words)
-        low, high = self._num * size, self._den * size
-        share, least = self._num + self._den, self._num
-        return sorted(
-            place
-            for place in candidates
-            # The smaller size over the larger bounds the similarity; then the overlap decides.
-            if low < (other := len(sets[place])) * self._den
-            and other * self._num < high
-            and len(words & sets[place]) * share > least * (size + other)
+def _prefixes(ranks: Ints, starts: Ints, lengths: Ints, useful: npt.NDArray[np.bool_]) -> Any:
+    """The first ``lengths`` tokens of each set, as rows of a sparse 0/1 matrix over all tokens."""
+    rows = np.repeat(np.arange(len(lengths)), np.diff(starts))
+    taken = (np.arange(len(ranks)) - starts[rows] < lengths[rows]) & useful[ranks]
+    ones = np.ones(int(taken.sum()), dtype=np.int32)
+    return sparse.csr_matrix((ones, (rows[taken], ranks[taken])), shape=(len(lengths), len(useful)))
+
+
+class _Join:
+    """Pairs of similar sets.
+
+    Args:
+        sets: distinct sets.
+        threshold: exact.
+    """
+
+    def __init__(self, sets: Sequence[Tokens], threshold: Fraction) -> None:
+        self._sets = sets
+        self._sizes: Ints = np.fromiter(map(len, sets), np.int64, len(sets))
+        longest = int(self._sizes.max(initial=0))
+        # s / (n - s) > t, n the sum of the sizes, is s > t n / (1 + t).
+        num, both = threshold.numerator, threshold.numerator + threshold.denominator
+        self._need: Ints = np.array([num * n // both + 1 for n in range(2 * longest + 1)], dtype=np.int64)
+        any_partner = np.array([num * n // threshold.denominator + 1 for n in range(longest + 1)])
+        places: dict[str, int] = {}
+        flat: Ints = np.fromiter(
+            (places.setdefault(word, len(places)) for words in sets for word in words),
+            np.int64,
+            int(self._sizes.sum()),
         )
+        frequency = np.bincount(flat, minlength=len(places))
+        rank: Ints = np.empty(len(places), dtype=np.int64)
+        rank[np.argsort(frequency, kind="stable")] = np.arange(len(places))
+        starts: Ints = np.concatenate([[0], np.cumsum(self._sizes)])
+        rows = np.repeat(np.arange(len(sets)), self._sizes)
+        self._bits = _bitmaps(flat, rows, len(sets))
+        width = max(1, len(places))
+        ranks = np.sort(rows * width + rank[flat]) - rows * width
+        # A token of one set only is shared with none.
+        useful = np.sort(frequency) > 1
+        long = self._sizes - any_partner[self._sizes] + 1
+        short = self._sizes - self._need[2 * self._sizes] + 1
+        self._long = _prefixes(ranks, starts, long, useful)
+        self._short = _prefixes(ranks, starts, short, useful)
+
+    def similar(self, i: int, j: int) -> bool:
+        """Whether two sets, not both empty, are similar."""
+        a, b = self._sets[i], self._sets[j]
+        return len(a & b) >= int(self._need[len(a) + len(b)])
+
+    def candidates(self, rows: Ints, others: Ints) -> Iterator[tuple[Ints, Ints]]:
+        """Pairs of a row and an unequal other that may be similar, some rows at a time.
+
+        Every similar pair is among them, once; pairs come sorted by row, then by other.
+        """
+        if not len(rows) or not len(others):
+            return
+        to_long, to_short = self._long[others].T.tocsr(), self._short[others].T.tocsr()
+        work = self._short[rows] @ np.diff(to_long.indptr) + self._long[rows] @ np.diff(to_short.indptr)
+        piece = np.cumsum(work) // PRODUCTS
+        for part in np.split(rows, np.flatnonzero(np.diff(piece)) + 1):
+            one = self._possible(part, others, self._short[part] @ to_long, larger=True)
+            two = self._possible(part, others, self._long[part] @ to_short, larger=False)
+            places, js = np.concatenate([one[0], two[0]]), np.concatenate([one[1], two[1]])
+            order = np.lexsort((js, places))
+            yield part[places[order]], js[order]
+
+    def _possible(self, part: Ints, others: Ints, product: Any, *, larger: bool) -> tuple[Ints, Ints]:
+        """What a product found and sizes and bitmaps allow: places in ``part``, other sets."""
+        places = np.repeat(np.arange(len(part)), np.diff(product.indptr))
+        columns = product.indices
+        own, their = self._sizes[part], self._sizes[others]
+        a, b = own[places], their[columns]
+        need = self._need[a + b]
+        fits = np.flatnonzero(((b >= a) if larger else (b < a)) & (np.minimum(a, b) >= need))
+        places, js = places[fits], others[columns[fits]]
+        apart = (a + b)[fits] - 2 * need[fits]
+        differ = np.zeros(len(fits), dtype=np.int64)
+        for word in self._bits:
+            differ += np.bitwise_count(word[part[places]] ^ word[js])
+        left = (differ <= apart) & (part[places] != js)
+        return places[left], js[left]
 
 
-class _Index:
-    """Inverted index over the rare tokens of kept queries."""
+def _bitmaps(flat: Ints, rows: Ints, count: int) -> list[npt.NDArray[np.uint64]]:
+    """``WORDS`` words a set; each token sets one bit, which bit by its number."""
+    bit = flat % (64 * WORDS)
+    found = []
+    for word in range(WORDS):
+        own = bit // 64 == word
+        bits = np.zeros(count, dtype=np.uint64)
+        np.bitwise_or.at(bits, rows[own], np.uint64(1) << (bit[own] % 64).astype(np.uint64))
+        found.append(bits)
+    return found
 
-    def __init__(self, sets: Sequence[Tokens], threshold: _Threshold) -> None:
-        frequency: Counter[str] = Counter()
-        for words in sets:
-            frequency.update(words)
-        ordered = sorted(frequency, key=lambda w: (frequency[w], w))
-        self._rank = {word: rank for rank, word in enumerate(ordered)}
-        # Words of one query only come first in this order and can be shared with no other.
-        self._lonely = sum(count == 1 for count in frequency.values())
-        self._threshold = threshold
-        sizes = Counter(len(words) for words in sets)
-        keys = sum(n * self._prefix(size, 2) * (self._prefix(size, 2) - 1) // 2 for size, n in sizes.items())
-        self._pairs = keys <= MAX_PAIR_KEYS
-        self._places: defaultdict[int, list[int]] = defaultdict(list)
 
-    def _prefix(self, size: int, k: int) -> int:
-        return max(0, min(size, size - self._threshold.least_overlap(size) + k))
-
-    def keys(self, words: Tokens) -> list[int]:
-        """Keys a set is found by: pairs of rare tokens; single ones where an overlap of one may do."""
-        ranks = sorted(self._rank[w] for w in words)
-        size = len(ranks)
-        found = []
-        if self._pairs:
-            width = len(self._rank)
-            # Pair keys start above the single ones, so that the two kinds never meet.
-            prefix = [rank for rank in ranks[: self._prefix(size, 2)] if rank >= self._lonely]
-            found = [(a + 1) * width + b for a, b in combinations(prefix, 2)]
-        if not self._pairs or self._threshold.least_overlap(size) == 1:
-            found += ranks[: self._prefix(size, 1)]
-        return found
-
-    def candidates(self, keys: list[int]) -> set[int]:
-        """Kept queries that share a key."""
-        found: set[int] = set()
-        for key in keys:
-            places = self._places.get(key)
-            if places:
-                found.update(places)
-        return found
-
-    def add(self, place: int, keys: list[int]) -> None:
-        """Make a kept query findable."""
-        for key in keys:
-            self._places[key].append(place)
+def _keep(join: _Join, count: int) -> npt.NDArray[np.bool_]:
+    """Which of the sets a greedy pass in their order keeps."""
+    kept = np.zeros(count, dtype=bool)
+    for start in range(0, count, BLOCK):
+        rows: Ints = np.arange(start, min(start + BLOCK, count))
+        out: set[int] = set()
+        for ours, theirs in join.candidates(rows, np.flatnonzero(kept[:start])):
+            for i, j in zip(ours.tolist(), theirs.tolist(), strict=True):
+                if i not in out and join.similar(i, j):
+                    out.add(i)
+        free: Ints = np.array([i for i in rows.tolist() if i not in out], dtype=np.int64)
+        kept[free] = True
+        # Within the block a row is compared with earlier rows that were kept, in turn.
+        for ours, theirs in join.candidates(free, free):
+            earlier = theirs < ours
+            ours, theirs = ours[earlier], theirs[earlier]
+            found, firsts = np.unique(ours, return_index=True)
+            for i, js in zip(found.tolist(), np.split(theirs, firsts)[1:], strict=True):
+                kept[i] = not any(join.similar(i, j) for j in js[kept[js]].tolist())
+    return kept
 
 
 def deduplicate(queries: Mapping[str, Tokens], threshold: float = 0.7) -> Deduplicated:
@@ -139,51 +208,47 @@ def deduplicate(queries: Mapping[str, Tokens], threshold: float = 0.7) -> Dedupl
     Args:
         queries: token set (``ecoagent.schema.tokens``) by id.
         threshold: paper, Section 2: 0.7.
+
+    Raises:
+        ValueError: the threshold is not between 0 and 1.
     """
-    bound = _Threshold(threshold)
+    exact = _exact(threshold)
     ids = sorted(queries)
+    if exact == 1:
+        return Deduplicated(tuple(ids), ())
     # Equal sets share their fate; only the first of each is joined.
-    first: dict[Tokens, int] = {}
-    members: defaultdict[int, list[int]] = defaultdict(list)
-    for place, identifier in enumerate(ids):
-        members[first.setdefault(queries[identifier], place)].append(place)
-    index = _Index(list(first), bound)
-    kept: dict[int, Tokens] = {}
-    dropped: dict[int, list[int]] = {}
-    for words, place in first.items():
-        keys = index.keys(words)
-        near = bound.partners(words, index.candidates(keys), kept)
-        if near:
-            dropped[place] = near
+    members: defaultdict[Tokens, list[str]] = defaultdict(list)
+    for identifier in ids:
+        members[queries[identifier]].append(identifier)
+    sets = list(members)
+    names = [same[0] for same in members.values()]
+    join = _Join(sets, exact)
+    kept = _keep(join, len(sets))
+    near: defaultdict[int, list[int]] = defaultdict(list)
+    for ours, theirs in join.candidates(np.flatnonzero(~kept), np.flatnonzero(kept)):
+        for i, j in zip(ours.tolist(), theirs.tolist(), strict=True):
+            if join.similar(i, j):
+                near[i].append(j)
+    dropped: list[Duplicate] = []
+    for i, same in enumerate(members.values()):
+        if kept[i]:
+            dropped += [Duplicate(twin, same[0], 1.0, (same[0],)) for twin in same[1:]]
         else:
-            kept[place] = words
-            index.add(place, keys)
-    result: list[Duplicate] = []
-    for place, before in dropped.items():
-        words = queries[ids[place]]
-        near_ids = tuple(ids[o] for o in bound.partners(words, index.candidates(index.keys(words)), kept))
-        similarity = jaccard(words, kept[before[0]])
-        result += [Duplicate(ids[m], near_ids[0], similarity, near_ids) for m in members[place]]
-    same_is_above = bound.above(frozenset({""}), frozenset({""}))
-    kept_ids = []
-    for place in kept:
-        kept_ids.append(ids[place])
-        for twin in members[place][1:]:
-            if same_is_above:
-                result.append(Duplicate(ids[twin], ids[place], 1.0, (ids[place],)))
-            else:
-                kept_ids.append(ids[twin])
-    return Deduplicated(tuple(sorted(kept_ids)), tuple(sorted(result, key=lambda d: d.id)))
+            similarity = jaccard(sets[i], sets[near[i][0]])
+            around = tuple(names[j] for j in near[i])
+            dropped += [Duplicate(twin, around[0], similarity, around) for twin in same]
+    dropped.sort(key=lambda d: d.id)
+    return Deduplicated(tuple(sorted(names[i] for i in np.flatnonzero(kept))), tuple(dropped))
 
 
 def deduplicate_brute(queries: Mapping[str, Tokens], threshold: float = 0.7) -> Deduplicated:
     """The definition itself, every pair compared: for tests and the benchmark."""
-    bound = _Threshold(threshold)
+    exact = _exact(threshold)
     kept: list[str] = []
     witnesses: dict[str, str] = {}
     for identifier in sorted(queries):
         words = queries[identifier]
-        witness = next((other for other in kept if bound.above(words, queries[other])), None)
+        witness = next((other for other in kept if _above(words, queries[other], exact)), None)
         if witness is None:
             kept.append(identifier)
         else:
@@ -191,6 +256,6 @@ def deduplicate_brute(queries: Mapping[str, Tokens], threshold: float = 0.7) -> 
     dropped = []
     for identifier, witness in witnesses.items():
         words = queries[identifier]
-        near = tuple(other for other in kept if bound.above(words, queries[other]))
+        near = tuple(other for other in kept if _above(words, queries[other], exact))
         dropped.append(Duplicate(identifier, witness, jaccard(words, queries[witness]), near))
     return Deduplicated(tuple(kept), tuple(dropped))
