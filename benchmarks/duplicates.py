@@ -23,8 +23,9 @@ from typing import Any
 import numpy as np
 
 from ecoagent.crawlers import ArtifactStore, load_lock, parse_artifact
+from ecoagent.metrics.intervals import wilson
 from ecoagent.models import ModelStore
-from ecoagent.reliability.duplicate_labels import LabelledPair, agreement, load_labelled_pairs, wilson
+from ecoagent.reliability.duplicate_labels import LabelledPair, agreement, load_labelled_pairs
 from ecoagent.reliability.duplicates import ToolKey, duplicate_groups, judge, key_of, text_of_key
 from ecoagent.retrieval import load_encoder
 from ecoagent.schema import ToolRecord
@@ -87,9 +88,9 @@ def score(rows: Iterable[dict[str, Any]], by: str = "found") -> dict[str, Any]:
         "pairs": counts.tp + counts.fp + counts.fn + counts.tn,
         "same": counts.tp + counts.fn,
         "precision": round(counts.precision, 4),
-        "precision_95": [round(x, 4) for x in wilson(counts.tp, counts.tp + counts.fp)],
+        "precision_95": [round(x, 4) for x in wilson(counts.precision, counts.tp + counts.fp)],
         "recall": round(counts.recall, 4),
-        "recall_95": [round(x, 4) for x in wilson(counts.tp, counts.tp + counts.fn)],
+        "recall_95": [round(x, 4) for x in wilson(counts.recall, counts.tp + counts.fn)],
         "f1": round(counts.f1, 4),
     }
 

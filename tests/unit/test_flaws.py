@@ -16,7 +16,6 @@ from ecoagent.reliability.flaws import (
     flaw_table,
     iter_facts,
     load_flaws,
-    wilson,
     write_flaws,
 )
 from ecoagent.runs import write_table
@@ -183,14 +182,6 @@ def test_minor_flags_and_totals() -> None:
     assert counts(table, "any_named") == (1, 2, 0)
     with pytest.raises(KeyError):
         table.row("default_version_1")
-
-
-@pytest.mark.parametrize(
-    ("flawed", "tools", "low", "high"),
-    [(0, 10, 0.0, 0.277533), (5, 10, 0.236593, 0.763407), (10, 10, 0.722467, 1.0), (1, 1, 0.206549, 1.0)],
-)
-def test_wilson(flawed: int, tools: int, low: float, high: float) -> None:
-    assert wilson(flawed, tools) == pytest.approx((low, high), abs=1e-6)
 
 
 tool_facts = st.fixed_dictionaries(

