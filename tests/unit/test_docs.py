@@ -1,4 +1,4 @@
-"""The README's command lines exist."""
+"""The command lines of the README and of the documents beside it exist."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ import typer
 from ecoagent.cli.app import app
 
 ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "reference_build" / "README.md"]
 COMMANDS = [
     line.split("#")[0].strip()
-    for block in re.findall(r"```sh\n(.*?)```", (ROOT / "README.md").read_text("utf-8"), re.S)
+    for page in PAGES
+    for block in re.findall(r"```sh\n(.*?)```", page.read_text("utf-8"), re.S)
     for line in block.splitlines()
     if "ecoagent " in line
 ]
@@ -35,6 +37,9 @@ CONTRACT = [
     "report",
     "audit-links",
     "growth",
+    "ablate",
+    "freeze",
+    "review",
     "diff",
     "rehydrate",
     "models",
