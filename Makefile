@@ -6,10 +6,11 @@ READY := $(VENV)/.ready
 PROFILE ?= local
 ARGS ?=
 
-.PHONY: help setup build test lint doctor wheel lock clean
+.PHONY: help setup build test test-vllm lint doctor wheel lock clean
 help:
 	@echo "make build   set up, then regenerate EcoAgent (PROFILE=local|smoke|paper, ARGS='--run NAME …')"
 	@echo "make test    set up, then lint, type-check and run every test"
+	@echo "make test-vllm  real vLLM on the CPU, in an environment of its own (4 GB, 10-15 min)"
 	@echo "make setup   virtual environment with locked dependencies; npm if there is none"
 	@echo "make lint    ruff and mypy"
 	@echo "make doctor  what of this machine can be used"
@@ -27,6 +28,9 @@ build: $(READY)
 
 test: $(READY)
 	@sh scripts/test.sh $(VENV)
+
+test-vllm:
+	@PYTHON="$${PYTHON:-python3}" sh scripts/test_vllm.sh .venv-vllm
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -22,6 +22,7 @@ from ecoagent.llm import (
     make_engine,
     open_engine,
 )
+from ecoagent.llm.replicas import VllmReplicas, device_groups
 from ecoagent.models import ModelStore
 from ecoagent.settings import Settings, UserError, load_settings
 from tests.unit.llm_scripted import ask
@@ -36,7 +37,9 @@ def closed() -> Iterator[None]:
 
 
 def settings_of(tmp_path: Path, *overrides: str, profile: str = "local") -> Settings:
-    return load_settings(profile, overrides=[f"llm.store={tmp_path / 'r.sqlite'}", *overrides], env={})
+    return load_settings(
+        profile, overrides=[f"llm.store={tmp_path / 'r.sqlite'}", "llm.reference=none", *overrides], env={}
+    )
 
 
 def test_one_engine_for_equal_settings_and_no_model_before_it_is_needed(tmp_path: Path) -> None:
@@ -61,7 +64,8 @@ def test_the_servers_key_comes_from_the_named_variable(
         )
     )
     assert isinstance(made, ServerEngine) and made.base_url == "http://127.0.0.1:9/v1"
-    assert made._headers == {"Authorization": "Bearer k"}
+    assert made._balancer._servers[0].client.headers == {"Authorization": "Bearer k"}
+    made.close()
 
 
 def test_embedded_needs_a_gguf_file(tmp_path: Path) -> None:
@@ -99,11 +103,12 @@ class VllmStandIn:
         self.calls.append(params)
         texts = [m[-1]["content"] for m in messages]
         if any(len(text) > 100 for text in texts):
-            raise ValueError("prompt too long")
+            raise ValueError("The decoder prompt (length 60) is longer than the maximum model length of 32.")
         logprobs = [{5: SimpleNamespace(logprob=-0.1, decoded_token="Yes")}]
         return [
             SimpleNamespace(
                 prompt_token_ids=[1, 2],
+                num_cached_tokens=1,
                 outputs=[
                     SimpleNamespace(text=t.upper(), token_ids=[5], finish_reason="stop", logprobs=logprobs)
                 ],
@@ -117,6 +122,7 @@ def test_vllm_gets_its_parameters_and_one_call_for_all() -> None:
     engine = VllmEngine(Path("model"), "m", context=512, tensor_parallel=2, vllm=stand_in)
     assert stand_in.made == {
         "model": "model",
+        "dtype": "bfloat16",
         "max_model_len": 512,
         "tensor_parallel_size": 2,
         "gpu_memory_utilization": 0.9,
@@ -150,13 +156,149 @@ def test_vllm_gets_its_parameters_and_one_call_for_all() -> None:
         "stop": ["x"],
         "logprobs": 3,
     }
-    assert len(stand_in.calls) == 1
+    assert len(stand_in.calls) == 1 and engine.tokens_cached == 2
 
 
 def test_vllm_refusing_one_prompt_spoils_no_other() -> None:
+    stand_in = VllmStandIn()
+    engine = VllmEngine(Path("model"), "m", vllm=stand_in)
+    texts = [f"t{i}" for i in range(64)]
+    texts[17] = "long " * 50
+    responses = engine.generate([ask(t, identifier=str(i)) for i, t in enumerate(texts)])
+    assert [r.id for r in responses] == [str(i) for i in range(64)]
+    assert [(r.id, r.status) for r in responses if not r.ok] == [("17", "error:context_overflow")]
+    # Found by halving, so that the others still run together.
+    assert len(stand_in.calls) == 13
+
+
+def test_vllm_with_nothing_to_say_is_a_row_with_a_status() -> None:
     engine = VllmEngine(Path("model"), "m", vllm=VllmStandIn())
-    responses = engine.generate([ask("a"), ask("long " * 50, identifier="b"), ask("c")])
-    assert [(r.id, r.status) for r in responses] == [("a", "ok"), ("b", "error:request"), ("c", "ok")]
+    responses = engine.generate([ask(" ", identifier="blank"), ask("b")])
+    assert [(r.id, r.status) for r in responses] == [("blank", "error:empty"), ("b", "ok")]
+
+
+PACKAGE = {
+    "__init__.py": """
+import os
+from types import SimpleNamespace
+from . import exceptions, sampling_params
+
+def SamplingParams(**values):
+    return values
+
+class LLM:
+    def __init__(self, **values):
+        if "broken" in values["model"]:
+            raise RuntimeError("CUDA out of memory\\nmore lines")
+        self.values = values
+
+    def chat(self, messages, params, use_tqdm):
+        texts = [m[-1]["content"] for m in messages]
+        if "refuse" in texts:
+            raise exceptions.VLLMClientError("bad request")
+        if "die" in texts:
+            raise exceptions.EngineDeadError("see the stack trace above")
+        if "exit" in texts:
+            os._exit(3)
+        shown = f"{os.environ.get('CUDA_VISIBLE_DEVICES')}|{self.values['tensor_parallel_size']}|"
+        return [
+            SimpleNamespace(
+                prompt_token_ids=[1, 2],
+                num_cached_tokens=1,
+                outputs=[
+                    SimpleNamespace(text=shown + t, token_ids=[5], finish_reason="stop", logprobs=None)
+                ],
+            )
+            for t in texts
+        ]
+""",
+    "exceptions.py": "class VLLMClientError(Exception): ...\nclass EngineDeadError(Exception): ...\n",
+    "sampling_params.py": "",
+    "v1/__init__.py": "",
+    "v1/engine/__init__.py": "",
+    "v1/engine/exceptions.py": "from vllm.exceptions import EngineDeadError\n",
+}
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A package named vllm, with errors of its own as in 0.30 and 0.32; child processes find it too."""
+    for name, text in PACKAGE.items():
+        path = tmp_path / "lib" / "vllm" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    for name in [n for n in sys.modules if n.split(".")[0] == "vllm"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.syspath_prepend(str(tmp_path / "lib"))
+    yield
+    for name in [n for n in sys.modules if n.split(".")[0] == "vllm"]:
+        del sys.modules[name]
+
+
+@pytest.mark.usefixtures("package")
+def test_vllms_own_errors_are_known_by_name() -> None:
+    engine = VllmEngine(Path("model"), "m")
+    assert [r.status for r in engine.generate([ask("a"), ask("refuse")])] == ["ok", "error:request"]
+    with pytest.raises(UserError, match="vLLM's engine died: see the stack trace above"):
+        engine.generate([ask("die")])
+    with pytest.raises(UserError, match="vLLM cannot load broken: CUDA out of memory; remedy"):
+        VllmEngine(Path("broken"), "m")
+
+
+@pytest.mark.usefixtures("package")
+def test_replicas_share_the_requests_and_each_has_its_own_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6,7")
+    replicas = VllmReplicas(Path("model"), "m", replicas=2, tensor_parallel=2)
+    try:
+        seen: list[str] = []
+        responses = replicas.generate([ask(f"t{i}") for i in range(10)], lambda r: seen.append(r.id))
+        assert [r.text.split("|")[-1] for r in responses] == [f"t{i}" for i in range(10)]
+        assert sorted(seen) == sorted(r.id for r in responses) and replicas.tokens_cached == 10
+        assert {r.text.rsplit("|", 1)[0] for r in responses} <= {"4,5|2", "6,7|2"}
+        assert replicas.generate([]) == []
+        with pytest.raises(UserError, match=r"a vLLM replica died \(exit code 3\)"):
+            replicas.generate([ask("exit")])
+    finally:
+        replicas.close()
+    replicas.close()
+
+
+@pytest.mark.usefixtures("package")
+def test_a_replica_that_cannot_load_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    settings = settings_of(
+        tmp_path,
+        "llm.model=own",
+        f"models.local.own={tmp_path / 'broken'}",
+        "llm.data_parallel=2",
+        profile="paper",
+    )
+    (tmp_path / "broken").mkdir()
+    with pytest.raises(UserError, match="vLLM cannot load"):
+        make_engine(settings)
+
+
+def test_too_few_gpus_for_the_replicas(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2")
+    with pytest.raises(UserError, match="needs 4 GPUs, 3 can be seen") as caught:
+        device_groups(2, 2)
+    assert caught.value.remedy is not None and "llm.base_urls" in caught.value.remedy
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert device_groups(2, 1) == [None, None]
+
+
+def test_several_addresses_make_one_engine(tmp_path: Path) -> None:
+    engine = make_engine(
+        settings_of(
+            tmp_path,
+            "llm.engine=server",
+            "llm.base_url=http://a:1",
+            'llm.base_urls=["http://b:1", "http://a:1/v1"]',
+        )
+    )
+    assert isinstance(engine, ServerEngine)
+    assert engine.base_urls == ("http://a:1/v1", "http://b:1/v1")
+    engine.close()
 
 
 @pytest.mark.llm

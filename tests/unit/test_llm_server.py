@@ -7,7 +7,10 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from pathlib import Path
 
 import pytest
@@ -15,7 +18,6 @@ from pytest_httpserver import HTTPServer
 from werkzeug import Request, Response
 
 from ecoagent.llm import Sampling, ServerEngine
-from ecoagent.llm.workers import Workers
 from ecoagent.settings import UserError
 from tests.unit.llm_scripted import ask
 
@@ -109,7 +111,8 @@ def test_retry_after_is_heeded(httpserver: HTTPServer) -> None:
         (Response('{"choices": []}', 200), "error:no_choices", 3),
         (Response('{"choices": [{"message": {"content": null}}]}', 200), "error:no_text", 3),
         (Response('["a list"]', 200), "error:malformed", 3),
-        (Response("too long", 400), "error:http_400", 1),
+        (Response('{"choices": [{"message": {"content": " "}}]}', 200), "error:empty", 3),
+        (Response("bad parameter", 400), "error:http_400", 1),
     ],
 )
 def test_what_stays_wrong_is_a_response_with_a_status(
@@ -119,6 +122,81 @@ def test_what_stays_wrong_is_a_response_with_a_status(
     got = engine(httpserver).generate([ask("hi", identifier="x")])[0]
     assert (got.id, got.status, got.text, got.ok) == ("x", status, "", False)
     assert len(httpserver.log) == tries
+
+
+OVERFLOWS = [
+    # llama.cpp
+    '{"error": {"code": 400, "message": "request (2024 tokens) exceeds the available context size '
+    '(256 tokens), try increasing it", "type": "exceed_context_size_error", "n_ctx": 256}}',
+    # vLLM, twice
+    '{"error": {"message": "This model\'s maximum context length is 256 tokens. However, your prompt '
+    'contains at least 257 input tokens.", "type": "BadRequestError", "code": 400}}',
+    '{"object": "error", "message": "The decoder prompt (length 300) is longer than the maximum model '
+    'length of 256."}',
+    # SGLang, TGI, OpenAI
+    '{"message": "The input (300 tokens) is longer than the model\'s context length (256 tokens)."}',
+    '{"error": "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 256"}',
+    '{"error": {"code": "context_length_exceeded", "message": "Please reduce the length of the messages."}}',
+]
+
+
+@pytest.mark.parametrize(
+    ("said", "code"), [(said, 400) for said in OVERFLOWS] + [(s, 200) for s in OVERFLOWS if '"error": ' in s]
+)
+def test_a_prompt_longer_than_the_context_is_told_apart_and_not_asked_again(
+    httpserver: HTTPServer, said: str, code: int
+) -> None:
+    httpserver.expect_request(CHAT).respond_with_data(said, code)
+    assert engine(httpserver).generate([ask("hi")])[0].status == "error:context_overflow"
+    assert len(httpserver.log) == 1
+
+
+def test_log_probabilities_answer_where_the_text_is_blank(httpserver: HTTPServer) -> None:
+    logprobs = {
+        "content": [{"token": " ", "logprob": -0.1, "top_logprobs": [{"token": " ", "logprob": -0.1}]}]
+    }
+    httpserver.expect_request(CHAT).respond_with_json(reply(" ", logprobs=logprobs))
+    sampling = Sampling(temperature=0.0, top_p=1.0, max_tokens=1, seed=0, top_logprobs=1)
+    assert engine(httpserver).generate([ask("hi").model_copy(update={"sampling": sampling})])[0].ok
+
+
+def test_retry_after_may_be_a_date(httpserver: HTTPServer) -> None:
+    when = format_datetime(datetime.now(UTC) + timedelta(seconds=2), usegmt=True)
+    httpserver.expect_ordered_request(CHAT).respond_with_data("slow", 429, {"Retry-After": when})
+    httpserver.expect_ordered_request(CHAT).respond_with_json(reply())
+    start = time.monotonic()
+    assert engine(httpserver).generate([ask("hi")])[0].ok
+    assert time.monotonic() - start >= 0.9
+
+
+def test_a_server_that_drips_its_answer_is_given_up() -> None:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen(4)
+
+        def drip() -> None:
+            connection, _ = listening.accept()
+            with connection:
+                connection.recv(65536)
+                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")
+                for _ in range(40):
+                    try:
+                        connection.sendall(b" ")
+                    except OSError:
+                        return
+                    time.sleep(0.1)
+
+        threading.Thread(target=drip, daemon=True).start()
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        start = time.monotonic()
+        got = ServerEngine(url, "m", timeout_s=0.5, retries=0).generate([ask("hi")])[0]
+        assert got.status == "error:timeout" and time.monotonic() - start < 3
+
+
+def test_an_empty_account_ends_the_run(httpserver: HTTPServer) -> None:
+    httpserver.expect_request(CHAT).respond_with_data('{"error": {"code": "insufficient_quota"}}', 429)
+    with pytest.raises(UserError, match="no credit left"):
+        engine(httpserver).generate([ask("hi")])
 
 
 def test_a_slow_server_is_given_up(httpserver: HTTPServer) -> None:
@@ -172,6 +250,7 @@ def test_an_address_without_scheme_is_refused() -> None:
 def test_the_version_is_added_to_a_bare_address() -> None:
     assert ServerEngine("http://h:1", "m").base_url == "http://h:1/v1"
     assert ServerEngine("http://h:1/v1/", "m").base_url == "http://h:1/v1"
+    assert ServerEngine("http://h/v1beta/openai", "m").base_url == "http://h/v1beta/openai"
 
 
 # A test run in the background may have been started with SIGINT ignored, which children inherit.
@@ -206,10 +285,3 @@ def test_an_interrupt_does_not_wait_for_requests_in_flight() -> None:
                     assert asking.wait(timeout=30) != 0
                 finally:
                     asking.kill()
-
-
-def test_a_defect_in_a_worker_reaches_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("threading.excepthook", lambda _: None)
-    workers: Workers[int, float] = Workers(lambda x: 1 / x, 1)
-    with pytest.raises(RuntimeError, match="a worker thread failed"):
-        workers.submit(0).result(timeout=10)

@@ -20,7 +20,8 @@ from ecoagent.reliability.stage import ScoreStage
 from ecoagent.report.stage import ReportStage
 from ecoagent.runs import Shard, Stage, StageOutcome, execute
 from ecoagent.runs.context import RunContext
-from ecoagent.settings import UserError
+from ecoagent.runs.stage import Mapper
+from ecoagent.settings import Settings, UserError
 from ecoagent.synthesis.stage import SynthesizeStage
 
 STAGES: tuple[type[Stage], ...] = (
@@ -56,7 +57,7 @@ def runner(workers: int) -> TaskRunner[PrefectFuture[Any]]:
     return cast("TaskRunner[PrefectFuture[Any]]", pool)
 
 
-def as_tasks(name: str) -> Callable[[Callable[[Shard], str], Sequence[Shard]], None]:
+def as_tasks(name: str) -> Mapper:
     """Mapper that runs each shard as one Prefect task; tasks take a key and give a path.
 
     Nothing is cached by Prefect: shard markers of ``ecoagent.runs`` decide what is done.
@@ -80,5 +81,16 @@ def as_tasks(name: str) -> Callable[[Callable[[Shard], str], Sequence[Shard]], N
 
 
 def run_stage(name: str, ctx: RunContext, *, force: bool = False) -> StageOutcome:
-    """Run one stage inside the current flow, its shards as tasks."""
-    return execute(stage_named(name), ctx, force=force, mapper=as_tasks(name))
+    """Run one stage inside the current flow, its shards as tasks or on the cluster of ``flow.runner``."""
+    return execute(stage_named(name), ctx, force=force, mapper=mapper_of(name, ctx.settings))
+
+
+def mapper_of(name: str, settings: Settings) -> Mapper:
+    """What runs the shards of a stage: Prefect tasks, or a Ray cluster where the settings say so."""
+    if settings.flow.runner == "ray":
+        # Only then: Ray is an extra.
+        from ecoagent.flows.ray_shards import ON_RAY, ray_mapper
+
+        if name in ON_RAY:
+            return ray_mapper(name, settings)
+    return as_tasks(name)

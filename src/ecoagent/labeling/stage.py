@@ -19,8 +19,22 @@ from ecoagent.labeling.prepare import (
 from ecoagent.labeling.requests import RequestSet, load_requests
 from ecoagent.labeling.stats import agreement, hard_cases
 from ecoagent.labeling.tables import RealTables, real_tables, verdict_rows
-from ecoagent.labeling.verify import Judged, ToolCard, prompt_name, prompt_sha256, verify_pairs
-from ecoagent.llm import EngineCounters, counters_of, engine_record, open_engine, open_reference
+from ecoagent.labeling.verify import (
+    Judged,
+    ToolCard,
+    prompt_name,
+    prompt_sha256,
+    verification_request,
+    verify_pairs,
+)
+from ecoagent.llm import (
+    EngineCounters,
+    counters_of,
+    engine_record,
+    estimate_cost,
+    open_engine,
+    open_reference,
+)
 from ecoagent.models import ModelStore
 from ecoagent.prompts import prompt_marks
 from ecoagent.retrieval.encoders import Encoder, load_encoder
@@ -49,10 +63,8 @@ from ecoagent.schema import (
 from ecoagent.settings import UserError
 
 QUERIES_PER_SHARD = 50
-TOKENS_PER_PAIR = 330
-"""Prompt of the yes/no form, its shared beginning included; for estimates."""
-PAIRS_PER_SECOND = 1.2
-"""1.5B model on 2 idle cores; for estimates."""
+ESTIMATED_ON = 200
+"""Tools whose cards stand for the others in an estimate."""
 
 
 class LabelStage(Stage):
@@ -185,15 +197,28 @@ class LabelStage(Stage):
         for cap in (ctx.settings.limit, labeling.max_verified):
             count = min(count, cap) if cap is not None else count
         pairs = count * (labeling.top_k + labeling.lexical_top_k)
-        return {
+        found = {
             "requests": len(requests),
             "verified_queries_at_most": count,
             "verified_pairs_at_most": pairs,
-            "tokens_in_at_most": pairs * TOKENS_PER_PAIR,
-            "tokens_out_at_most": pairs
-            * (labeling.verifier_max_tokens if labeling.verifier_form == "score" else 1),
-            "minutes_at_most_on_2_cores": round(pairs / PAIRS_PER_SECOND / 60, 1),
         }
+        if not pairs or not self.inputs(ctx)[0].is_file():
+            return found
+        sample = [
+            verification_request(
+                str(n),
+                requests[n % len(requests)].text,
+                ToolCard.of(tool),
+                labeling.verifier_form,
+                max_tokens=labeling.verifier_max_tokens,
+            )
+            for n, tool in enumerate(self._tools(ctx)[:ESTIMATED_ON])
+        ]
+        # Which pairs are stored is known only once there are candidates: an upper bound.
+        nothing_stored = ctx.settings.llm.model_copy(update={"store": Path("-"), "reference": None})
+        bare = ctx.settings.model_copy(update={"llm": nothing_stored})
+        cost = estimate_cost(sample, bare).scaled(pairs / len(sample))
+        return found | {k if k == "speed" else f"{k}_at_most": v for k, v in cost.as_record().items()}
 
     def _calibration(self, ctx: RunContext) -> Calibration | None:
         """Calibration of this verifier; only a run that decides by it must have one."""

@@ -1,5 +1,7 @@
 """One protocol with three engines (vLLM, any OpenAI-compatible server, llama.cpp in process), stored."""
 
+from ecoagent.llm.balance import ServerRecord
+from ecoagent.llm.cost import CostEstimate, estimate_cost
 from ecoagent.llm.embedded import EmbeddedEngine
 from ecoagent.llm.engine import EngineCounters, StoredEngine
 from ecoagent.llm.opening import close_engines, counters_of, engine_record, make_engine, open_engine
@@ -17,12 +19,14 @@ from ecoagent.llm.protocol import (
     to_response_row,
 )
 from ecoagent.llm.reference import ReferenceResponses, open_reference, reference_folder, write_reference
+from ecoagent.llm.replicas import VllmReplicas
 from ecoagent.llm.server import ServerEngine
 from ecoagent.llm.store import ResponseStore
 from ecoagent.llm.vllm import VllmEngine
 
 __all__ = [
     "AsksModel",
+    "CostEstimate",
     "EmbeddedEngine",
     "Engine",
     "EngineCounters",
@@ -33,13 +37,16 @@ __all__ = [
     "ResponseStore",
     "Sampling",
     "ServerEngine",
+    "ServerRecord",
     "StoredEngine",
     "TokenEstimate",
     "VllmEngine",
+    "VllmReplicas",
     "close_engines",
     "counters_of",
     "engine_record",
     "error_response",
+    "estimate_cost",
     "estimate_tokens",
     "make_engine",
     "open_engine",

@@ -64,6 +64,11 @@ class EmbeddedEngine:
         """Address of the chat endpoint, for as long as this engine is open."""
         return self._client.base_url
 
+    @property
+    def tokens_cached(self) -> int:
+        """Prompt tokens found in the cache so far."""
+        return self._client.tokens_cached
+
     def generate(
         self, requests: Sequence[GenerationRequest], on_response: OnResponse | None = None
     ) -> list[GenerationResponse]:

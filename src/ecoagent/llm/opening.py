@@ -8,18 +8,20 @@ import threading
 from typing import Any
 
 from ecoagent.llm.embedded import EmbeddedEngine
-from ecoagent.llm.engine import StoredEngine
+from ecoagent.llm.engine import EngineCounters, StoredEngine
 from ecoagent.llm.protocol import Engine
 from ecoagent.llm.reference import open_reference
+from ecoagent.llm.replicas import VllmReplicas
 from ecoagent.llm.server import ServerEngine
 from ecoagent.llm.store import ResponseStore
 from ecoagent.llm.vllm import VllmEngine, load_vllm
 from ecoagent.models import ModelStore
 from ecoagent.runs import Progress
-from ecoagent.settings import LLMSettings, Settings, UserError
+from ecoagent.settings import LLMSettings, Settings
 
 _open: dict[tuple[Any, ...], StoredEngine] = {}
 _guard = threading.Lock()
+_shared_store: ResponseStore | None = None
 
 
 def open_engine(settings: Settings, progress: Progress | None = None) -> StoredEngine:
@@ -29,14 +31,14 @@ def open_engine(settings: Settings, progress: Progress | None = None) -> StoredE
     same settings share one engine; do not close it, ``close_engines`` does.
     """
     llm = settings.llm
-    key = (llm.model_dump_json(), settings.models.model_dump_json(), str(llm.store.resolve()))
+    key = _key(settings)
     with _guard:
         engine = _open.get(key)
         if engine is None:
             engine = StoredEngine(
                 llm.model,
                 lambda: make_engine(settings, progress),
-                ResponseStore(llm.store),
+                _shared_store or ResponseStore(llm.store),
                 progress,
                 open_reference(llm.reference),
             )
@@ -44,6 +46,27 @@ def open_engine(settings: Settings, progress: Progress | None = None) -> StoredE
         elif progress is not None:
             engine.progress = progress
         return engine
+
+
+def counters_of(settings: Settings) -> EngineCounters:
+    """What the engine of these settings has done so far in this process; nothing if it is not open."""
+    with _guard:
+        engine = _open.get(_key(settings))
+        return EngineCounters() if engine is None else engine.counters
+
+
+def engine_record(settings: Settings, before: EngineCounters) -> dict[str, Any]:
+    """What a stage made of the engine since ``before``, for the manifest."""
+    return (counters_of(settings) - before).as_record(settings.llm.engine, settings.llm.model)
+
+
+def use_store(store: ResponseStore | None) -> None:
+    """Engines opened from now on in this process keep responses in ``store``, not in ``llm.store``.
+
+    For workers of a cluster, whose responses go to the driver's store. None: as the settings say.
+    """
+    global _shared_store
+    _shared_store = store
 
 
 def close_engines() -> None:
@@ -55,6 +78,11 @@ def close_engines() -> None:
         _open.clear()
 
 
+def _key(settings: Settings) -> tuple[Any, ...]:
+    llm = settings.llm
+    return (llm.model_dump_json(), settings.models.model_dump_json(), str(llm.store.resolve()))
+
+
 def make_engine(settings: Settings, progress: Progress | None = None) -> Engine:
     """The bare engine that ``llm.engine`` names, with its model loaded.
 
@@ -63,18 +91,20 @@ def make_engine(settings: Settings, progress: Progress | None = None) -> Engine:
     """
     llm = settings.llm
     if llm.engine == "server":
-        return _server(llm)
+        return _server(llm, progress)
     if llm.engine == "vllm":
         # Before the weights: a missing package shows at once, not after a download.
         vllm = load_vllm()
-        return VllmEngine(
-            ModelStore(settings.models).path(llm.model, progress),
-            llm.model,
-            context=llm.context,
-            tensor_parallel=llm.tensor_parallel,
-            gpu_memory_utilization=llm.gpu_memory_utilization,
-            vllm=vllm,
-        )
+        path = ModelStore(settings.models).path(llm.model, progress)
+        options: dict[str, Any] = {
+            "context": llm.context,
+            "dtype": llm.dtype,
+            "tensor_parallel": llm.tensor_parallel,
+            "gpu_memory_utilization": llm.gpu_memory_utilization,
+        }
+        if llm.data_parallel > 1:
+            return VllmReplicas(path, llm.model, replicas=llm.data_parallel, **options)
+        return VllmEngine(path, llm.model, vllm=vllm, **options)
     return EmbeddedEngine(
         ModelStore(settings.models).path(llm.model, progress),
         llm.model,
@@ -86,19 +116,15 @@ def make_engine(settings: Settings, progress: Progress | None = None) -> Engine:
     )
 
 
-def _server(llm: LLMSettings) -> ServerEngine:
-    if not llm.base_url:
-        raise UserError(
-            "llm.engine = server needs an address",
-            remedy="set llm.base_url, for example http://127.0.0.1:8000/v1",
-        )
+def _server(llm: LLMSettings, progress: Progress | None) -> ServerEngine:
     return ServerEngine(
-        llm.base_url,
+        [*([llm.base_url] if llm.base_url else []), *llm.base_urls],
         llm.model,
         concurrency=llm.concurrency,
         timeout_s=llm.timeout_s,
         retries=llm.retries,
         api_key=os.environ.get(llm.api_key_env),
+        say=progress.say if progress is not None else None,
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from ecoagent.audit import SPECS, load_tables
 from ecoagent.labeling.review.report import REVIEW_FILE, load_review
+from ecoagent.llm.stub import is_stub
 from ecoagent.prompts import prompt_digests, prompt_files, prompt_marks
 from ecoagent.publish.card import render_card
 from ecoagent.publish.layout import write_splits
@@ -61,9 +62,15 @@ class PublishStage(Stage):
         """Apply the licence policy, write every split and the card.
 
         Raises:
-            GateError: the run did not pass its audit.
+            GateError: the run did not pass its audit, or a stub stood in the model's place.
             UserError: a split that the settings ask for is empty.
         """
+        if is_stub(ctx.settings.llm.model):
+            raise GateError(
+                f"run {ctx.settings.run_name!r} was made with the stub {ctx.settings.llm.model!r} "
+                "in a model's place and is not published",
+                remedy="set llm.model to a model and build again",
+            )
         audit = read_json(ctx.paths.out / "audit.json")
         if not audit["passed"]:
             raise GateError(

@@ -30,6 +30,7 @@ from ecoagent.runs.progress import Progress, ProgressTask, duration
 from ecoagent.runs.stage import (
     Shard,
     ShardResult,
+    ShardWork,
     Stage,
     StageOutcome,
     StageReport,
@@ -58,6 +59,7 @@ __all__ = [
     "RunPaths",
     "Shard",
     "ShardResult",
+    "ShardWork",
     "Stage",
     "StageOutcome",
     "StageReport",

@@ -195,6 +195,25 @@ def _shard_done(directory: Path, key: str) -> bool:
     )
 
 
+@dataclass(frozen=True)
+class ShardWork:
+    """What a mapper runs over shards: it says enough of itself for another process to do the same.
+
+    Attributes:
+        stage: the stage.
+        ctx: its run.
+        keys: content key of each shard by its name.
+    """
+
+    stage: Stage
+    ctx: RunContext
+    keys: dict[str, str]
+
+    def __call__(self, shard: Shard) -> str:
+        """Run one shard; returns its folder."""
+        return _run_shard(self.stage, self.ctx, self.keys[shard.key], shard)
+
+
 def _run_shard(stage: Stage, ctx: RunContext, key: str, shard: Shard) -> str:
     final = ctx.paths.raw / stage.name / shard.key
     temporary = temporary_sibling(final)
@@ -256,10 +275,7 @@ def execute(stage: Stage, ctx: RunContext, *, force: bool = False, mapper: Mappe
             f"{stage.name}: {len(shards) - len(missing)} of {len(shards)} shards kept from before"
         )
 
-    def work(shard: Shard) -> str:
-        return _run_shard(stage, ctx, keys[shard.key], shard)
-
-    mapper(work, missing)
+    mapper(ShardWork(stage, ctx, keys), missing)
     for stale in sorted(folder.iterdir()) if folder.is_dir() else []:
         if stale.is_dir() and stale.name not in keys:
             shutil.rmtree(stale)

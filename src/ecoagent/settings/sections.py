@@ -132,7 +132,7 @@ class LLMSettings(Section):
     reference: str | None = Field(
         None, description="Published responses to replay: a Parquet file, or 'shipped'; none = all live."
     )
-    concurrency: int = knob(4, "Requests in flight.", ge=1)
+    concurrency: int = knob(4, "Requests in flight, at each server.", ge=1)
     threads: int | None = knob(None, "CPU threads of the embedded engine; none = all cores.")
     context: int = knob(2048, "Context length per sequence, tokens.", ge=256)
     timeout_s: float = knob(300.0, "Limit of one request, seconds.", gt=0)
@@ -141,9 +141,11 @@ class LLMSettings(Section):
         "bfloat16", description="Number format of the weights (vLLM)."
     )
     tensor_parallel: int = knob(1, "GPUs per replica (vLLM).", ge=1)
-    data_parallel: int = knob(1, "Replicas (vLLM).", ge=1)
+    data_parallel: int = knob(
+        1, "Replicas, each a process with tensor_parallel GPUs of its own (vLLM).", ge=1
+    )
     gpu_memory_utilization: float = knob(0.9, "Share of GPU memory (vLLM).", gt=0, le=1)
-    price_in: float | None = knob(None, "US dollars per million prompt tokens of a priced endpoint.", ge=0)
+    price_in: float | None = knob(None, "US dollars per million prompt tokens, where they cost.", ge=0)
     price_out: float | None = knob(None, "US dollars per million generated tokens.", ge=0)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import threading
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -12,7 +13,7 @@ from ecoagent.llm import (
     EngineCounters,
     counters_of,
     engine_record,
-    estimate_tokens,
+    estimate_cost,
     open_engine,
     open_reference,
 )
@@ -47,11 +48,7 @@ from ecoagent.synthesis.assemble import assemble
 from ecoagent.synthesis.check import keep_verified, verify_queries
 from ecoagent.synthesis.filters import Query, Rejected
 from ecoagent.synthesis.generate import Coverage, ToolSource, as_row, generate
-from ecoagent.synthesis.plan import ToolFacts, all_facts, choose_tools, first_asks, live_tools, request_of
-
-TOKENS_PER_SECOND = {"embedded": 18.0, "server": 200.0, "vllm": 2000.0}
-"""Generated tokens a second that estimates assume: a 1.5B model on 2 CPU cores, a served model, a GPU."""
-OUTPUT_TOKENS_PER_LINE = 24
+from ecoagent.synthesis.plan import ToolFacts, choose_tools, facts_of, first_asks, live_tools, request_of
 
 
 class SynthesizeStage(Stage):
@@ -63,6 +60,8 @@ class SynthesizeStage(Stage):
 
     def __init__(self) -> None:
         self._before = EngineCounters()
+        self._lock = threading.Lock()
+        self._read: tuple[Any, dict[str, ScoredTool], dict[str, list[ScoredTool]]] | None = None
 
     def inputs(self, ctx: RunContext) -> list[Path]:
         """The scored tools."""
@@ -112,19 +111,21 @@ class SynthesizeStage(Stage):
         chosen = self._chosen(ctx, tools)
         sources = self._sources(ctx, tuple(chosen))
         asks = first_asks(chosen, settings.synthesis)
-        tokens = estimate_tokens(
-            request_of(a, sources[a.tool_id].facts, settings.synthesis, seed=settings.seed) for a in asks
+        live = self._live(ctx)
+        cost = estimate_cost(
+            (
+                request_of(
+                    a,
+                    sources[a.tool_id].facts,
+                    settings.synthesis,
+                    seed=settings.seed,
+                    live=a.tool_id in live,
+                )
+                for a in asks
+            ),
+            settings,
         )
-        output = OUTPUT_TOKENS_PER_LINE * sum(a.count for a in asks)
-        speed = TOKENS_PER_SECOND[settings.llm.engine]
-        return {
-            "tools": len(chosen),
-            "requests": tokens.requests,
-            "tokens_in": tokens.tokens_in,
-            "tokens_out": output,
-            "tokens_per_second_assumed": speed,
-            "minutes": round(output / speed / 60, 1),
-        }
+        return {"tools": len(chosen), "live_tools": len(live) or len(chosen), **cost.as_record()}
 
     def run_shard(self, ctx: RunContext, shard: Shard, directory: Path) -> None:
         """Generate for the shard's tools; every line ends up accepted or rejected with a reason."""
@@ -235,7 +236,21 @@ class SynthesizeStage(Stage):
         return live_tools(sources, ctx.settings.synthesis.live_per_catalog, seed=ctx.settings.seed)
 
     def _tools(self, ctx: RunContext) -> dict[str, ScoredTool]:
-        return {t.id: t for t in read_rows(self.inputs(ctx)[0], ScoredTool)}
+        return self._catalog(ctx)[0]
+
+    def _catalog(self, ctx: RunContext) -> tuple[dict[str, ScoredTool], dict[str, list[ScoredTool]]]:
+        """The tools by id and by group: read once a process, since every shard looks at all of them."""
+        path = self.inputs(ctx)[0]
+        state = path.stat()
+        stamp = (str(path.resolve()), state.st_mtime_ns, state.st_size)
+        with self._lock:
+            if self._read is None or self._read[0] != stamp:
+                tools = {t.id: t for t in read_rows(path, ScoredTool)}
+                groups: defaultdict[str, list[ScoredTool]] = defaultdict(list)
+                for tool in tools.values():
+                    groups[tool.group_id].append(tool)
+                self._read = (stamp, tools, groups)
+            return self._read[1:]
 
     def _chosen(self, ctx: RunContext, tools: dict[str, ScoredTool]) -> list[str]:
         settings = ctx.settings
@@ -244,9 +259,8 @@ class SynthesizeStage(Stage):
         )
 
     def _sources(self, ctx: RunContext, ids: tuple[str, ...]) -> dict[str, ToolSource]:
-        tools = self._tools(ctx)
-        facts = all_facts(list(tools.values()), ids)
-        return {i: tool_source(tools[i], facts[i]) for i in ids}
+        tools, groups = self._catalog(ctx)
+        return {i: tool_source(tools[i], facts_of(tools[i], groups[tools[i].group_id])) for i in ids}
 
 
 def tool_source(tool: ScoredTool, facts: ToolFacts) -> ToolSource:
