@@ -15,7 +15,8 @@ from ecoagent.retrieval.toolbench import api_id, standard_name
 from ecoagent.settings import UserError
 from tests.unit.toolbench_release import SONGS, write_instructions, write_retrieval
 
-REAL = Path(os.environ.get("ECOAGENT_TEST_QUERIES", ""))
+BESIDE = Path(__file__).resolve().parents[3] / "shared" / "data" / "queries"
+REAL = Path(os.environ.get("ECOAGENT_TEST_QUERIES") or BESIDE)
 """Folder of the six real sets, which are not part of the repository."""
 COUNTS = {
     "toolbench": (4948, 13448, 13533),
@@ -62,9 +63,7 @@ def write_beir(folder: Path) -> None:
     (folder / "qrels" / "dev.tsv").write_text("query-id\tcorpus-id\tscore\nc\td1\t1\n")
 
 
-@pytest.mark.skipif(
-    not REAL.is_dir() or not os.environ.get("ECOAGENT_TEST_QUERIES"), reason="no real sets here"
-)
+@pytest.mark.skipif(not REAL.is_dir(), reason="NOT RUN: the real sets are not beside this checkout")
 @pytest.mark.parametrize("name", sorted(COUNTS))
 def test_real_sets_have_the_counts_they_are_known_for(name: str) -> None:
     loaded = load_collection(REAL, name)

@@ -149,7 +149,7 @@ def test_manifest_records_what_ran(ctx: RunContext) -> None:
     assert stage["inputs"] == {"core/in.txt": sha256_file(ctx.paths.core / "in.txt")}
     assert stage["shards"] == {"planned": 2, "run": 2}
     assert manifest["versions"]["ecoagent"]
-    assert manifest["settings"]["train"]["epochs"] == 3.0
+    assert manifest["settings"]["train"]["learning_rate"] == 5e-5
 
 
 def test_tables_round_trip_and_equal_rows_give_equal_bytes(tmp_path: Path) -> None:

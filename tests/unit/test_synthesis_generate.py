@@ -285,5 +285,5 @@ def test_the_estimate_counts_requests_and_minutes(tmp_path: Path, model: Scripte
     ctx = _context(tmp_path)
     estimate = SynthesizeStage().estimate(ctx)
     assert estimate["tools"] == 12 and estimate["requests"] == 36
-    assert estimate["tokens_out"] == 12 * 12 * stage_module.OUTPUT_TOKENS_PER_LINE
+    assert 36 * 40 < estimate["tokens_out"] < 36 * 200 and estimate["answered_by_the_store"] == 0
     assert estimate["minutes"] > 0 and model.seen == []

@@ -176,8 +176,8 @@ def _plan(
     settings: Settings, labelled: LabelledSet, chains: list[Chain], pairs: int, kept: int, most: int | None
 ) -> dict[str, Any]:
     """What an evaluation costs, as far as it is known before anything is encoded."""
+    from ecoagent.labeling.estimate import verification_cost
     from ecoagent.labeling.judge import MOST
-    from ecoagent.labeling.stage import PAIRS_PER_SECOND, TOKENS_PER_PAIR
 
     labeling = settings.labeling
     a_query = labeling.top_k * len(chains) + labeling.lexical_top_k
@@ -192,19 +192,17 @@ def _plan(
         "texts_to_encode_at_most": len(labelled.tools) + len(labelled.queries),
         "pairs_verified_at_least": least,
         "pairs_verified_at_most": ceiling,
-        "tokens_in_at_most": ceiling * TOKENS_PER_PAIR,
     }
-    if settings.llm.engine == "embedded":
-        planned["minutes_at_least_on_2_cores"] = round(least / PAIRS_PER_SECOND / 60, 1)
-        planned["minutes_at_most_on_2_cores"] = round(ceiling / PAIRS_PER_SECOND / 60, 1)
+    cards, texts = list(labelled.cards.values()), [q.text for q in labelled.queries]
+    cost = verification_cost(settings, cards, texts, ceiling).as_record()
+    planned |= {k if k == "speed" else f"{k}_at_most": v for k, v in cost.items()}
+    planned["minutes_at_least"] = round(cost["minutes"] * least / max(1, ceiling), 1)
     return planned
 
 
 def _minutes(planned: dict[str, Any]) -> str:
-    if "minutes_at_most_on_2_cores" not in planned:
-        return ""
-    low, high = planned["minutes_at_least_on_2_cores"], planned["minutes_at_most_on_2_cores"]
-    return f", {low:g} to {high:g} minutes on 2 cores"
+    low, high = planned["minutes_at_least"], planned["minutes_at_most"]
+    return f", {low:g} to {high:g} minutes"
 
 
 def propose(

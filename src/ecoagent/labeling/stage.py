@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ecoagent.labeling.calibrate import Calibration, find_calibration
+from ecoagent.labeling.estimate import verification_cost
 from ecoagent.labeling.prepare import (
     Prepared,
     duplicate_members,
@@ -24,14 +25,12 @@ from ecoagent.labeling.verify import (
     ToolCard,
     prompt_name,
     prompt_sha256,
-    verification_request,
     verify_pairs,
 )
 from ecoagent.llm import (
     EngineCounters,
     counters_of,
     engine_record,
-    estimate_cost,
     open_engine,
     open_reference,
 )
@@ -63,8 +62,6 @@ from ecoagent.schema import (
 from ecoagent.settings import UserError
 
 QUERIES_PER_SHARD = 50
-ESTIMATED_ON = 200
-"""Tools whose cards stand for the others in an estimate."""
 
 
 class LabelStage(Stage):
@@ -204,20 +201,8 @@ class LabelStage(Stage):
         }
         if not pairs or not self.inputs(ctx)[0].is_file():
             return found
-        sample = [
-            verification_request(
-                str(n),
-                requests[n % len(requests)].text,
-                ToolCard.of(tool),
-                labeling.verifier_form,
-                max_tokens=labeling.verifier_max_tokens,
-            )
-            for n, tool in enumerate(self._tools(ctx)[:ESTIMATED_ON])
-        ]
-        # Which pairs are stored is known only once there are candidates: an upper bound.
-        nothing_stored = ctx.settings.llm.model_copy(update={"store": Path("-"), "reference": None})
-        bare = ctx.settings.model_copy(update={"llm": nothing_stored})
-        cost = estimate_cost(sample, bare).scaled(pairs / len(sample))
+        cards = [ToolCard.of(tool) for tool in self._tools(ctx)]
+        cost = verification_cost(ctx.settings, cards, [r.text for r in requests], pairs)
         return found | {k if k == "speed" else f"{k}_at_most": v for k, v in cost.as_record().items()}
 
     def _calibration(self, ctx: RunContext) -> Calibration | None:

@@ -104,20 +104,28 @@ def read_table(path: Path, columns: int, *, quoted: bool) -> Iterator[tuple[str,
         quoted: whether quotes are csv's (pandas writes them so) or part of the text (BEIR).
 
     Raises:
-        UserError: a row has fewer cells.
+        UserError: a row has fewer cells, or is no table's.
     """
-    csv.field_size_limit(LONGEST_FIELD)
     reader = csv.reader(
         io.StringIO(read_text(path), newline=""),
         delimiter="\t",
         quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE,
     )
-    for cells in reader:
+    # The limit is the whole process's: it is put back before anything else reads a table.
+    usual = csv.field_size_limit(LONGEST_FIELD)
+    try:
+        rows = [(reader.line_num, cells) for cells in reader]
+    except csv.Error as error:
+        where = f"{path.name} row {reader.line_num}"
+        raise UserError(f"{where}: {error}", remedy="fetch the file again") from error
+    finally:
+        csv.field_size_limit(usual)
+    for number, cells in rows:
         if not any(cell.strip() for cell in cells):
             continue
-        where = f"{path.name} row {reader.line_num}"
+        where = f"{path.name} row {number}"
         if len(cells) < columns:
             raise UserError(
                 f"{where}: {len(cells)} cells, not {columns}", remedy="separate the cells with tabs"
             )
-        yield where, reader.line_num, cells
+        yield where, number, cells
