@@ -8,7 +8,7 @@ import pytest
 
 from ecoagent.llm import ReferenceResponses, ResponseStore, StoredEngine, open_reference, write_reference
 from ecoagent.schema import ScoredTool
-from ecoagent.settings import SynthesisSettings, UserError
+from ecoagent.settings import SynthesisSettings, UserError, load_settings
 from ecoagent.synthesis.generate import generate
 from ecoagent.synthesis.plan import all_facts, live_tools
 from ecoagent.synthesis.stage import tool_source
@@ -70,7 +70,8 @@ def test_a_file_that_is_none_is_named(tmp_path: Path) -> None:
     assert found is not None
     with pytest.raises(UserError, match=r"text\.parquet"):
         found.get_many(["x"])
-    assert open_reference(None) is None and open_reference("none") is None
+    assert open_reference(None) is None
+    assert load_settings("local", overrides=["llm.reference=none"], env={}).llm.reference is None
 
 
 def lines_of(text: str) -> str:
@@ -103,4 +104,4 @@ def test_live_tools_are_some_of_every_catalog() -> None:
     two = live_tools(sources, 2, seed=0)
     assert len(two) == 8, "two of each of four catalogs"
     assert live_tools(dict(reversed(sources.items())), 2, seed=0) == two
-    assert live_tools(sources, None, seed=0) == sources.keys() and not live_tools(sources, 0, seed=0)
+    assert live_tools(sources, 99, seed=0) == sources.keys() and not live_tools(sources, 0, seed=0)

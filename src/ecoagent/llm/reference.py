@@ -82,7 +82,7 @@ def open_reference(named: str | None) -> ReferenceResponses | None:
     Raises:
         UserError: they are not there.
     """
-    if named is None or named == "none":
+    if named is None:
         return None
     if named != SHIPPED:
         return ReferenceResponses(Path(named))

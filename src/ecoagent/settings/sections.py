@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from ecoagent.schema.tools import CATALOGS, Granularity
 
@@ -148,6 +148,12 @@ class LLMSettings(Section):
     price_in: float | None = knob(None, "US dollars per million prompt tokens, where they cost.", ge=0)
     price_out: float | None = knob(None, "US dollars per million generated tokens.", ge=0)
 
+    @field_validator("reference", mode="before")
+    @classmethod
+    def _none(cls, value: Any) -> Any:
+        """``--set llm.reference=none`` takes a profile's reference away."""
+        return None if value in ("none", "") else value
+
 
 class SynthesisSettings(Section):
     """EcoAgent-Syn."""
@@ -168,8 +174,8 @@ class SynthesisSettings(Section):
     top_p: float = Field(0.95, gt=0, le=1, description="Not given in the paper.")
     max_tokens: int = Field(320, ge=16, description="Limit of one response.")
     max_attempts: int = Field(3, ge=1, description="Seeds tried per tool and intent while it is short.")
-    live_per_catalog: int | None = Field(
-        None, ge=0, description="Tools per catalog generated anew whatever llm.reference holds; none = all."
+    live_per_catalog: int = Field(
+        0, ge=0, description="Tools per catalog generated anew although llm.reference answers for them."
     )
     verify_queries: bool = Field(
         False, description="Ask the verifier about every query and its tool (not in the paper)."

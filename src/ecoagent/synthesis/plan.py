@@ -117,12 +117,12 @@ def choose_tools(
     return sorted(chosen)
 
 
-def live_tools(sources: Mapping[str, str], per_catalog: int | None, *, seed: int) -> frozenset[str]:
+def live_tools(sources: Mapping[str, str], per_catalog: int, *, seed: int) -> frozenset[str]:
     """Tools generated anew whatever responses are published: those of lowest hash of each catalog.
 
     Args:
         sources: source by id of the chosen tools.
-        per_catalog: how many; none = all.
+        per_catalog: how many.
         seed: the run's seed.
     """
     by_catalog: defaultdict[str, list[str]] = defaultdict(list)

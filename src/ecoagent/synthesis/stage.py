@@ -125,7 +125,8 @@ class SynthesizeStage(Stage):
             ),
             settings,
         )
-        return {"tools": len(chosen), "live_tools": len(live) or len(chosen), **cost.as_record()}
+        anew = len(live) if settings.llm.reference else len(chosen)
+        return {"tools": len(chosen), "generated_anew": anew, **cost.as_record()}
 
     def run_shard(self, ctx: RunContext, shard: Shard, directory: Path) -> None:
         """Generate for the shard's tools; every line ends up accepted or rejected with a reason."""
