@@ -32,7 +32,8 @@ from ecoagent.runs import read_rows, write_json
 from ecoagent.schema import ScoredTool
 from ecoagent.settings import load_settings
 from ecoagent.synthesis.generate import ToolSource, generate
-from ecoagent.synthesis.plan import all_facts, choose_tools
+from ecoagent.synthesis.plan import by_group, choose_tools
+from ecoagent.synthesis.stage import tool_sources
 
 RESULTS = Path(__file__).resolve().parent / "results" / "throughput.json"
 SERVE = """
@@ -55,11 +56,7 @@ def read_sources(table: Path, count: int) -> dict[str, ToolSource]:
         list(tools.values()), settings.synthesis, seed=settings.seed, limit=-(-count // 2)
     )
     chosen = tuple(per_catalog[:: max(1, len(per_catalog) // count)][:count])
-    facts = all_facts(list(tools.values()), chosen)
-    return {
-        i: ToolSource(facts[i], tools[i].description, tuple(dict.fromkeys((facts[i].name, tools[i].name))))
-        for i in chosen
-    }
+    return tool_sources(tools, by_group(tools.values()), chosen)
 
 
 @contextmanager

@@ -15,7 +15,6 @@ from ecoagent.llm import (
     ResponseStore,
     StoredEngine,
     error_response,
-    estimate_tokens,
     request_hash,
     to_response_row,
 )
@@ -162,8 +161,3 @@ def test_two_processes_share_a_store(tmp_path: Path) -> None:
     store = ResponseStore(path)
     assert store.count() == 150
     assert {row["text"] for row in store.dump()} <= {"one", "two"}
-
-
-def test_estimate_counts_prompts_and_limits() -> None:
-    estimate = estimate_tokens([ask("x" * 400, max_tokens=100), ask("y" * 40, max_tokens=10)])
-    assert (estimate.requests, estimate.tokens_in, estimate.tokens_out) == (2, 110, 110)

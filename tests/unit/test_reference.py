@@ -10,8 +10,8 @@ from ecoagent.llm import ReferenceResponses, ResponseStore, StoredEngine, open_r
 from ecoagent.schema import ScoredTool
 from ecoagent.settings import SynthesisSettings, UserError, load_settings
 from ecoagent.synthesis.generate import generate
-from ecoagent.synthesis.plan import all_facts, live_tools
-from ecoagent.synthesis.stage import tool_source
+from ecoagent.synthesis.plan import by_group, live_tools
+from ecoagent.synthesis.stage import tool_sources
 from tests.unit.fixture_run import make_tools
 from tests.unit.llm_scripted import ScriptedEngine, ask
 
@@ -81,8 +81,7 @@ def lines_of(text: str) -> str:
 
 def test_origin_says_what_was_replayed(tmp_path: Path) -> None:
     tools: dict[str, ScoredTool] = {t.id: t for t in make_tools(6)}
-    facts = all_facts(list(tools.values()), list(tools))
-    sources = {i: tool_source(tools[i], facts[i]) for i in tools}
+    sources = tool_sources(tools, by_group(tools.values()), tools)
     settings = SynthesisSettings()
     first = ResponseStore(tmp_path / "first.sqlite")
     generate(sources, StoredEngine("scripted", lambda: ScriptedEngine(lines_of), first), settings, seed=0)

@@ -18,8 +18,8 @@ from ecoagent.synthesis import stage as stage_module
 from ecoagent.synthesis.generate import ToolSource, generate, names_sibling
 from ecoagent.synthesis.plan import (
     ToolFacts,
-    all_facts,
     brief,
+    by_group,
     choose_tools,
     facts_of,
     first_asks,
@@ -147,7 +147,7 @@ def test_facts_tell_the_group_siblings_and_operations() -> None:
     assert facts.operations == ("Create (file)",) and facts.parameters == ()
     named = facts_of(tool.model_copy(update={"name": "GitHub Search"}))
     assert named.group is None
-    assert set(all_facts([tool, sibling], ["t1"])) == {"t1"}
+    assert by_group([tool, sibling]) == {tool.group_id: [tool, sibling]}
 
 
 def test_requests_differ_by_intent_and_round_only() -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ecoagent.schema import ScoredTool, query_id
 from ecoagent.settings import GateError, SynthesisSettings
-from ecoagent.synthesis.assemble import assemble, merge_lines
+from ecoagent.synthesis.assemble import assemble, drop_near, merge_texts
 from ecoagent.synthesis.filters import Query, Rejected
 from ecoagent.synthesis.generate import Coverage
 from ecoagent.synthesis.negatives import MiningSettings, Positive, ToolPool, best_ranks, mine
@@ -159,7 +159,7 @@ def test_equal_texts_are_one_query_and_near_ones_exclude_their_tool() -> None:
         _line("tool:c", "Book a quiet table for five people in Graz tonight please"),
         _line("tool:d", "Book a quiet table for four in Graz tonight now"),
     ]
-    kept, dropped = merge_lines(lines, 0.7)
+    kept, dropped = drop_near(merge_texts(lines), 0.7)
     same = query_id("syn", lines[0].text)
     near = query_id("syn", lines[3].text)
     first = min(same, near)

@@ -49,6 +49,10 @@ class Package:
 HEADER = tuple(f.name for f in fields(Package))
 
 
+MAX_SHOWN = 200
+"""Characters of a fault that a message shows."""
+
+
 def load_table(path: Path | None = None) -> list[Package]:
     """The table at ``path``, or the one shipped, in the order of its rows.
 
@@ -136,7 +140,9 @@ def _row(values: dict[str, str], shown: str, number: int) -> Package:
 
 
 def _wrong(shown: str, number: int, what: str, remedy: str) -> UserError:
-    return UserError(f"table {shown} row {number} {what}", remedy=remedy)
+    # A cell may be a whole file by mistake.
+    short = what if len(what) <= MAX_SHOWN else f"{what[:MAX_SHOWN]}…"
+    return UserError(f"table {shown} row {number} {short}", remedy=remedy)
 
 
 def plain_name(name: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -10,9 +10,6 @@ from typing_extensions import TypedDict
 
 from ecoagent.runs import canonical_json, digest
 from ecoagent.schema import ResponseRow
-
-CHARACTERS_PER_TOKEN = 4.0
-"""Of English prompts under the tokenizers in use; for estimates only."""
 
 
 class Message(TypedDict):
@@ -141,24 +138,6 @@ def to_response_row(request: GenerationRequest, response: GenerationResponse) ->
 def sampling_text(sampling: Sampling) -> str:
     """Sampling parameters as canonical JSON."""
     return canonical_json(sampling.model_dump(mode="json"))
-
-
-class TokenEstimate(_Value):
-    """Cost of requests before they are sent."""
-
-    requests: int
-    tokens_in: int
-    tokens_out: int = Field(description="Upper bound: every response at its limit.")
-
-
-def estimate_tokens(requests: Iterable[GenerationRequest]) -> TokenEstimate:
-    """Tokens by length of the prompts, at four characters a token, and by the limits of responses."""
-    count, characters, limit = 0, 0, 0
-    for request in requests:
-        count += 1
-        characters += sum(len(m["content"]) for m in request.messages)
-        limit += request.sampling.max_tokens
-    return TokenEstimate(requests=count, tokens_in=round(characters / CHARACTERS_PER_TOKEN), tokens_out=limit)
 
 
 class AsksModel(Protocol):

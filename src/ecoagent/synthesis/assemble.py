@@ -57,15 +57,6 @@ class Tables:
     summary: dict[str, Any]
 
 
-def merge_lines(lines: Sequence[Query], threshold: float) -> tuple[list[Merged], list[Rejected]]:
-    """One query per normalised text with the union of golds, then exact deduplication over all.
-
-    Returns:
-        Kept queries by id, and a reject per dropped query that names its witness.
-    """
-    return drop_near(merge_texts(lines), threshold)
-
-
 def merge_texts(lines: Sequence[Query]) -> dict[str, Merged]:
     """One query per normalised text, with the union of golds, by id."""
     by_id: defaultdict[str, list[Query]] = defaultdict(list)
@@ -81,7 +72,11 @@ def merge_texts(lines: Sequence[Query]) -> dict[str, Merged]:
 
 
 def drop_near(merged: Mapping[str, Merged], threshold: float) -> tuple[list[Merged], list[Rejected]]:
-    """Exact deduplication; the tools of a dropped query are excluded for the kept ones near it."""
+    """Exact deduplication; the tools of a dropped query are excluded for the kept ones near it.
+
+    Returns:
+        Kept queries by id, and a reject per dropped query that names its witness.
+    """
     unique = deduplicate({i: tokens(m.first.text) for i, m in merged.items()}, threshold)
     excluded: defaultdict[str, set[str]] = defaultdict(set)
     for twin in unique.dropped:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import zip_longest
+from typing import TypeVar
 
 from ecoagent.llm import GenerationRequest, Sampling
 from ecoagent.prompts import RenderedPrompt, render
@@ -24,6 +25,8 @@ MAX_SIBLINGS = 24
 TOOLS_IN_TURN = 4
 TOKENS_PER_LINE = 40
 """Room per line asked for; a generated line takes about 20 tokens."""
+
+AnyTool = TypeVar("AnyTool", bound=ToolRecord)
 
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _PACKAGE = re.compile(r"^(?:@[\w.-]+/)?(?:n8n-nodes-|llama-index-tools-|langchain-)")
@@ -203,14 +206,12 @@ def _own_name(tool: ToolRecord) -> str:
     return shown.rsplit(".", 1)[-1] if tool.source == "llamaindex" else shown
 
 
-def all_facts(tools: Sequence[ToolRecord], chosen: Sequence[str]) -> dict[str, ToolFacts]:
-    """Facts of the chosen tools by id."""
-    groups: defaultdict[str, list[ToolRecord]] = defaultdict(list)
-    by_id = {}
+def by_group(tools: Iterable[AnyTool]) -> dict[str, list[AnyTool]]:
+    """The tools of each group, in the order given: a tool's siblings are the others of its group."""
+    groups: defaultdict[str, list[AnyTool]] = defaultdict(list)
     for tool in tools:
-        by_id[tool.id] = tool
         groups[tool.group_id].append(tool)
-    return {i: facts_of(by_id[i], groups[by_id[i].group_id]) for i in chosen}
+    return dict(groups)
 
 
 def first_asks(tool_ids: Sequence[str], settings: SynthesisSettings) -> list[Ask]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections import Counter, defaultdict
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -48,7 +49,15 @@ from ecoagent.synthesis.assemble import assemble
 from ecoagent.synthesis.check import keep_verified, verify_queries
 from ecoagent.synthesis.filters import Query, Rejected
 from ecoagent.synthesis.generate import Coverage, ToolSource, as_row, generate
-from ecoagent.synthesis.plan import ToolFacts, choose_tools, facts_of, first_asks, live_tools, request_of
+from ecoagent.synthesis.plan import (
+    ToolFacts,
+    by_group,
+    choose_tools,
+    facts_of,
+    first_asks,
+    live_tools,
+    request_of,
+)
 
 
 class SynthesizeStage(Stage):
@@ -247,10 +256,7 @@ class SynthesizeStage(Stage):
         with self._lock:
             if self._read is None or self._read[0] != stamp:
                 tools = {t.id: t for t in read_rows(path, ScoredTool)}
-                groups: defaultdict[str, list[ScoredTool]] = defaultdict(list)
-                for tool in tools.values():
-                    groups[tool.group_id].append(tool)
-                self._read = (stamp, tools, groups)
+                self._read = (stamp, tools, by_group(tools.values()))
             return self._read[1:]
 
     def _chosen(self, ctx: RunContext, tools: dict[str, ScoredTool]) -> list[str]:
@@ -261,10 +267,17 @@ class SynthesizeStage(Stage):
 
     def _sources(self, ctx: RunContext, ids: tuple[str, ...]) -> dict[str, ToolSource]:
         tools, groups = self._catalog(ctx)
-        return {i: tool_source(tools[i], facts_of(tools[i], groups[tools[i].group_id])) for i in ids}
+        return tool_sources(tools, groups, ids)
 
 
-def tool_source(tool: ScoredTool, facts: ToolFacts) -> ToolSource:
+def tool_sources(
+    tools: Mapping[str, ScoredTool], groups: Mapping[str, Sequence[ScoredTool]], ids: Iterable[str]
+) -> dict[str, ToolSource]:
+    """What generation needs of some tools, by id."""
+    return {i: _tool_source(tools[i], facts_of(tools[i], groups[tools[i].group_id])) for i in ids}
+
+
+def _tool_source(tool: ScoredTool, facts: ToolFacts) -> ToolSource:
     """What generation needs of a tool; its leaking names are all forms it goes by."""
     names = dict.fromkeys((facts.name, tool.name, tool.display_name or tool.name))
     return ToolSource(facts, tool.description, tuple(names))
