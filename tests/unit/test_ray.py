@@ -139,8 +139,13 @@ def test_a_server_that_goes_down_is_a_users_error_and_the_next_run_asks_the_rest
         server.fault = None
         before = len(server.seeds)
         execute(SynthesizeStage(), ctx, mapper=ray_mapper("synthesize", ctx.settings))
-        assert len(server.seeds) - before == alone - alone // 2
+        asked = len(server.seeds) - before
+        assert asked == alone - alone // 2
         assert files(ctx) == expected
+        # What the workers' engines did stands in the driver's manifest.
+        engine = read_json(ctx.paths.manifest)["stages"]["synthesize"]["engine"]
+        assert engine["live"] == asked and engine["replayed"] <= alone - asked
+        assert engine["tokens_out"] > 0 and engine["seconds"] > 0
 
 
 def test_one_cpu_is_left_free() -> None:

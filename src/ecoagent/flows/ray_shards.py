@@ -8,15 +8,18 @@ driver or worker, finished shards and every response that arrived are kept.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from ecoagent import __version__
 from ecoagent.llm import GenerationRequest, GenerationResponse, ResponseStore
-from ecoagent.llm.opening import use_store
+from ecoagent.llm.engine import EngineCounters
+from ecoagent.llm.opening import count_elsewhere, counters_of, use_store
 from ecoagent.runs import Progress, RunContext, Shard, ShardWork
 from ecoagent.runs.stage import Mapper
 from ecoagent.settings import FlowSettings, Settings, UserError
@@ -165,6 +168,7 @@ def _run(ray: Any, name: str, work: ShardWork, shards: Sequence[Shard]) -> Itera
     with work.ctx.progress.task(f"{name} on {size} workers", total=len(shards), unit="shards") as task:
         for row in done.iter_rows():
             task.advance(1)
+            count_elsewhere(settings, EngineCounters(**json.loads(row["counters"])))
             if row["error"]:
                 yield UserError(row["error"], remedy=row["remedy"] or None)
 
@@ -229,6 +233,7 @@ class ShardWorker:
     def __call__(self, row: dict[str, Any]) -> dict[str, str]:
         """Run one shard. An error of the user's is told, anything else raised."""
         told = {"key": str(row["key"]), "error": "", "remedy": ""}
+        before = counters_of(self._ctx.settings) if self._trouble is None else EngineCounters()
         try:
             if self._trouble is not None:
                 raise self._trouble
@@ -236,4 +241,5 @@ class ShardWorker:
             ShardWork(self._stage, self._ctx, {shard.key: row["content"]})(shard)
         except UserError as error:
             told |= {"error": error.message, "remedy": error.remedy or ""}
-        return told
+        done = EngineCounters() if self._trouble else counters_of(self._ctx.settings) - before
+        return {**told, "counters": json.dumps(asdict(done))}

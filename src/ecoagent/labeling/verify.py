@@ -15,11 +15,12 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from ecoagent.llm import AsksModel, GenerationRequest, Message, Sampling, to_response_row
+from ecoagent.llm import AsksModel, GenerationRequest, Message, Sampling, take_turns, to_response_row
 from ecoagent.prompts import prompt_digests, render
 from ecoagent.schema import NormalizedTool, ResponseRow, fold_space
 
@@ -203,7 +204,10 @@ def verify_pairs(
     label: str = "verify",
 ) -> list[Judged]:
     """Ask the model about pairs of (query id, tool id); answers sorted by query and tool."""
-    ordered = sorted(set(pairs), key=lambda pair: (pair[1], pair[0]))
+    by_tool: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
+    for pair in sorted(set(pairs), key=lambda pair: (pair[1], pair[0])):
+        by_tool[pair[1]].append(pair)
+    ordered = take_turns(by_tool.values())
     requests = [
         verification_request(q, queries[q], tools[t], form, max_tokens=max_tokens) for q, t in ordered
     ]

@@ -20,6 +20,7 @@ from ecoagent.llm.reference import ReferenceResponses, open_reference, reference
 from ecoagent.llm.replicas import VllmReplicas
 from ecoagent.llm.server import ServerEngine
 from ecoagent.llm.store import ResponseStore
+from ecoagent.llm.turns import take_turns
 from ecoagent.llm.vllm import VllmEngine
 
 __all__ = [
@@ -49,6 +50,7 @@ __all__ = [
     "open_reference",
     "reference_folder",
     "request_hash",
+    "take_turns",
     "to_response_row",
     "write_reference",
 ]

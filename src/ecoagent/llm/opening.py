@@ -20,6 +20,7 @@ from ecoagent.runs import Progress
 from ecoagent.settings import LLMSettings, Settings
 
 _open: dict[tuple[Any, ...], StoredEngine] = {}
+_elsewhere: dict[tuple[Any, ...], EngineCounters] = {}
 _guard = threading.Lock()
 _shared_store: ResponseStore | None = None
 
@@ -49,10 +50,21 @@ def open_engine(settings: Settings, progress: Progress | None = None) -> StoredE
 
 
 def counters_of(settings: Settings) -> EngineCounters:
-    """What the engine of these settings has done so far in this process; nothing if it is not open."""
+    """What the engine of these settings has done so far, in this process and by ``count_elsewhere``."""
+    key, none = _key(settings), EngineCounters()
     with _guard:
-        engine = _open.get(_key(settings))
-        return EngineCounters() if engine is None else engine.counters
+        engine = _open.get(key)
+        return (none if engine is None else engine.counters) + _elsewhere.get(key, none)
+
+
+def count_elsewhere(settings: Settings, done: EngineCounters) -> None:
+    """Count what an engine of these settings did in another process, as workers of a cluster tell it.
+
+    Seconds add up over workers: they may come to more than the clock's.
+    """
+    key = _key(settings)
+    with _guard:
+        _elsewhere[key] = _elsewhere.get(key, EngineCounters()) + done
 
 
 def engine_record(settings: Settings, before: EngineCounters) -> dict[str, Any]:

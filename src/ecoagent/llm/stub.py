@@ -15,7 +15,7 @@ from ecoagent.llm.protocol import GenerationRequest, GenerationResponse, OnRespo
 
 STUB_PREFIX = "stub-"
 STUB_MODEL = "stub-lines-1"
-VOCABULARY = 20_000
+VOCABULARY = 200_000
 FAMILIES = 50_000
 """Wordings that lines which repeat another come from."""
 REPEATED, NEAR = 0.01, 0.02

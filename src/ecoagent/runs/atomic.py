@@ -6,6 +6,7 @@ import hashlib
 import itertools
 import json
 import os
+import platform
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -29,8 +30,8 @@ TEMPORARY = ".tmp-"
 
 
 def temporary_sibling(path: Path) -> Path:
-    """A fresh name beside ``path`` that no other thread or process uses."""
-    return path.with_name(f"{TEMPORARY}{path.name}.{os.getpid()}.{next(_counter)}")
+    """A fresh name beside ``path`` that no other thread, process or node of a cluster uses."""
+    return path.with_name(f"{TEMPORARY}{path.name}.{platform.node()}.{os.getpid()}.{next(_counter)}")
 
 
 def _replace(path: Path, write: Callable[[Path], None]) -> Path:

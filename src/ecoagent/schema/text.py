@@ -6,18 +6,19 @@ import hashlib
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 TOOL_TEXT_VERSION = "1"
 
-_SPACE = re.compile(r"\s+")
 _TOKEN = re.compile(r"\w+")
 
 
 def fold_space(text: str) -> str:
     """White space folded to single blanks, ends stripped."""
-    return _SPACE.sub(" ", text).strip()
+    return " ".join(text.split())
 
 
+@lru_cache(maxsize=4096)
 def normalize_query(text: str) -> str:
     """Unicode NFKC, lower case, white space folded, outer punctuation dropped."""
     folded = fold_space(unicodedata.normalize("NFKC", text).lower())

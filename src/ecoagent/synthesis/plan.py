@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from itertools import zip_longest
 from typing import TypeVar
 
-from ecoagent.llm import GenerationRequest, Sampling
+from ecoagent.llm import GenerationRequest, Sampling, take_turns
 from ecoagent.prompts import RenderedPrompt, render
 from ecoagent.schema import NormalizedTool, ToolRecord, catalog_of, fold_space
 from ecoagent.settings import SynthesisSettings
@@ -22,7 +22,6 @@ MAX_PARAMETERS = 8
 MAX_NAME = 32
 """Characters of a parameter's name; longer ones are a form's plumbing."""
 MAX_SIBLINGS = 24
-TOOLS_IN_TURN = 4
 TOKENS_PER_LINE = 40
 """Room per line asked for; a generated line takes about 20 tokens."""
 
@@ -217,16 +216,10 @@ def by_group(tools: Iterable[AnyTool]) -> dict[str, list[AnyTool]]:
 def first_asks(tool_ids: Sequence[str], settings: SynthesisSettings) -> list[Ask]:
     """The first round: every intent of every tool, ``queries_per_tool`` lines over the intents.
 
-    A few tools at a time take turns intent by intent: requests in flight together are of different
-    tools, and a tool's next request finds what was read of it still in the engine's prefix cache.
+    Tools take turns intent by intent, see ``take_turns``.
     """
     counts = list(zip(settings.intents, lines_per_intent(settings), strict=True))
-    return [
-        Ask(tool_id, intent, 0, count)
-        for start in range(0, len(tool_ids), TOOLS_IN_TURN)
-        for intent, count in counts
-        for tool_id in tool_ids[start : start + TOOLS_IN_TURN]
-    ]
+    return take_turns([[Ask(tool_id, i, 0, count) for i, count in counts] for tool_id in tool_ids])
 
 
 def lines_per_intent(settings: SynthesisSettings) -> list[int]:
