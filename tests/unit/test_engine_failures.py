@@ -144,8 +144,36 @@ def test_a_later_run_asks_failures_again_and_nothing_else(tmp_path: Path) -> Non
         server.fault = None
         first = set(server.seeds)
         del server.seeds[:]
-        execute(SynthesizeStage(), ctx, force=True)
+        again = execute(SynthesizeStage(), ctx)
+        assert again.status == "done" and again.report.summary["incomplete"] == 0
         assert all(seed % 3 == 0 for seed in set(server.seeds) & first)
+        assert files(ctx) == expected
+        del server.seeds[:]
+        assert execute(SynthesizeStage(), ctx).status == "up to date" and server.seeds == []
+
+
+def test_a_shard_without_failures_is_kept_when_another_is_asked_again(tmp_path: Path) -> None:
+    expected, _ = unbroken(tmp_path / "whole")
+    with stub_server() as server:
+        ctx = context(tmp_path / "run", server.url)
+
+        def outage(work: Callable[[Shard], str], shards: Sequence[Shard]) -> None:
+            serial(work, shards[1:])
+            server.fault = lambda n, body: (503, "")
+            serial(work, shards[:1])
+
+        incomplete = execute(SynthesizeStage(), ctx, mapper=outage).report.summary["incomplete"]
+        shards = [s.key for s in SynthesizeStage().plan(ctx)]
+        assert incomplete > 0 and len(shards) > 2
+        server.fault = None
+        ran: list[str] = []
+
+        def mapper(work: Callable[[Shard], str], shards: Sequence[Shard]) -> None:
+            ran.extend(s.key for s in shards)
+            serial(work, shards)
+
+        assert execute(SynthesizeStage(), ctx, mapper=mapper).report.summary["incomplete"] == 0
+        assert ran == shards[:1]
         assert files(ctx) == expected
 
 

@@ -112,7 +112,10 @@ def test_file_of_the_user(tmp_path: Path) -> None:
         ('{"id": "a", "text": "  ?! "}\n', r"bad.jsonl row 1: text: .*no words"),
         ('{"id": "a"}\n', r"bad.jsonl row 1: text"),
         ("[1]\n", r"bad.jsonl row 1: not an object"),
-        ('{"id": "a", "text": "x"}\n{"id": "a", "text": "y"}\n', r"id 'a' occurs twice"),
+        (
+            '{"id": "a", "text": "x"}\n{"id": "a", "text": "y"}\n',
+            r"bad\.jsonl row 2: id 'a' occurs twice, first in bad\.jsonl row 1",
+        ),
         ('{"id": "a", "text": "x", "gold": "crewai:A"}\n', r"bad.jsonl row 1: gold"),
         ("\n", r"holds no request"),
     ],
@@ -122,6 +125,16 @@ def test_bad_files_name_row_and_fault(tmp_path: Path, content: str, said: str) -
     path.write_text(content)
     with pytest.raises(UserError, match=said):
         load_requests(path)
+
+
+def test_a_language_is_said_or_unknown(tmp_path: Path) -> None:
+    path = tmp_path / "mine.jsonl"
+    path.write_text(
+        '{"text": "wo ist mein Paket"}\n{"text": "and mine", "language": "en"}\n'
+        '{"text": "no more", "language": null}\n'
+    )
+    assert [r.language for r in load_requests(path).requests] == ["unknown", "en", "unknown"]
+    assert {r.language for r in OWN.requests} == {"en"}
 
 
 def test_missing_file(tmp_path: Path) -> None:

@@ -77,8 +77,28 @@ def test_bad_rows_of_a_set(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"trips_queries\.jsonl row 2: text: .*no words"):
         load_requests(path)
     path.write_text('{"query_id": "a", "query": "x"}\n{"query_id": "a", "query": "y"}\n')
-    with pytest.raises(UserError, match=r"trips: id 'a' occurs twice"):
+    with pytest.raises(
+        UserError, match=r"trips_queries\.jsonl row 2: id 'a' occurs twice, first in .* row 1"
+    ):
         load_requests(path)
+
+
+def test_language_is_what_the_set_says(tmp_path: Path, library: FakeLibrary) -> None:
+    rows = [{"query_id": "a", "query": "x"}, {"query_id": "b", "query": "y", "language": "de"}]
+    write_lines(write_set(tmp_path), rows)
+    assert [r.language for r in load_requests(tmp_path).requests] == ["unknown", "de"]
+    folder = tmp_path / "beir"
+    write_lines(folder / "corpus.jsonl", [{"_id": "d", "text": "t"}])
+    write_lines(
+        folder / "queries.jsonl", [{"_id": "a", "text": "x"}, {"_id": "b", "text": "y", "language": "de"}]
+    )
+    (folder / "qrels").mkdir()
+    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\na\td\t1\n")
+    assert [r.language for r in load_requests(folder).requests] == ["unknown", "de"]
+    library.sets = {"default": {"queries": [{"id": "a", "query": "x", "language": "de"}]}}
+    assert [r.language for r in load_requests("hub:a/b").requests] == ["de"]
+    library.sets = {"default": {"queries": [{"id": "a", "query": "x"}]}}
+    assert [r.language for r in load_requests("hub:a/c").requests] == ["unknown"]
 
 
 def test_beir_folder(tmp_path: Path) -> None:

@@ -14,7 +14,15 @@ from ecoagent.labeling import stage as stage_module
 from ecoagent.labeling.splits import deal_splits
 from ecoagent.labeling.stage import LabelStage
 from ecoagent.labeling.stats import Noted, agreement
-from ecoagent.llm import GenerationRequest, GenerationResponse, request_hash
+from ecoagent.llm import (
+    GenerationRequest,
+    GenerationResponse,
+    ResponseStore,
+    StoredEngine,
+    error_response,
+    request_hash,
+)
+from ecoagent.llm.protocol import OnResponse
 from ecoagent.runs import Progress, RunContext, execute, read_json, read_rows, write_table
 from ecoagent.schema import (
     Deprecation,
@@ -27,7 +35,7 @@ from ecoagent.schema import (
     tokens,
     tool_text,
 )
-from ecoagent.settings import UserError, load_settings
+from ecoagent.settings import Settings, UserError, load_settings
 
 WORDS = ("weather", "parcel", "recipe", "flight", "invoice", "song")
 
@@ -131,6 +139,7 @@ REQUESTS: list[dict[str, Any]] = [
 
 def context(tmp_path: Path, *overrides: str, requests: list[dict[str, Any]] | None = None) -> RunContext:
     path = tmp_path / "requests.jsonl"
+    path.parent.mkdir(exist_ok=True)
     path.write_text("".join(json.dumps(r) + "\n" for r in requests or REQUESTS))
     settings = load_settings(
         "local",
@@ -223,7 +232,17 @@ def test_budget_limit_and_held_out_fold_are_recorded(
     execute(stage, ctx)
     reasons = [r.reason for r in read_rows(ctx.paths.core / "real_rejects.parquet", RejectRow)]
     assert reasons.count("limit") == 2
-    assert reasons.count("not_verified: live budget") >= 2
+    assert reasons.count("not_verified") >= 2
+    details = [
+        r.detail
+        for r in read_rows(ctx.paths.core / "real_rejects.parquet", RejectRow)
+        if r.reason == "not_verified"
+    ]
+    assert all(d.endswith("; beyond labeling.max_verified = 4") for d in details)
+    waiting = {
+        v.reason for v in read_rows(ctx.paths.core / "verdicts.parquet", VerdictRow) if v.stage == "encoder"
+    }
+    assert waiting == {"not_verified", "below_min_cosine"}
     verified = {
         v.query_id for v in read_rows(ctx.paths.core / "verdicts.parquet", VerdictRow) if v.response_hash
     }
@@ -267,6 +286,102 @@ def test_equal_runs_give_equal_bytes_and_a_second_run_asks_nothing(
     assert engine.asked == asked
     assert execute(LabelStage(), ctx, force=True).status == "done"
     assert {n: (ctx.paths.core / n).read_bytes() for n in names} == first
+
+
+class Outage:
+    """The scripted verifier as an engine; it fails on requests whose text holds a word of ``down``."""
+
+    model = ScriptedVerifier.model
+
+    def __init__(self, *down: str) -> None:
+        self.down = frozenset(down)
+        self.asked: list[str] = []
+
+    def generate(
+        self, requests: Sequence[GenerationRequest], on_response: OnResponse | None = None
+    ) -> list[GenerationResponse]:
+        answers = []
+        for request, answer in zip(requests, ScriptedVerifier().generate(requests), strict=True):
+            said = request.messages[-1]["content"].split("Request:")[1]
+            self.asked.append(said.strip())
+            down = self.down & tokens(said)
+            answers.append(error_response(self.model, request, "http_503") if down else answer)
+            if on_response is not None:
+                on_response(answers[-1])
+        return answers
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def outage(monkeypatch: pytest.MonkeyPatch, engine: ScriptedVerifier) -> Outage:
+    """An engine behind a store of responses, as a run has it, and a shard a query or so."""
+    made = Outage()
+
+    def opened(settings: Settings, progress: object = None) -> StoredEngine:
+        return StoredEngine(made.model, lambda: made, ResponseStore(settings.llm.store))
+
+    monkeypatch.setattr(stage_module, "open_engine", opened)
+    monkeypatch.setattr(stage_module, "QUERIES_PER_SHARD", 2)
+    return made
+
+
+def tables(ctx: RunContext) -> dict[str, bytes]:
+    return {p.name: p.read_bytes() for p in sorted(ctx.paths.core.iterdir())}
+
+
+def test_a_later_run_asks_failed_questions_again_and_nothing_else(tmp_path: Path, outage: Outage) -> None:
+    whole = context(tmp_path / "whole")
+    assert execute(LabelStage(), whole).report.summary["incomplete"] == 0
+    outage.down = frozenset({"faro", "turku"})
+    ctx = context(tmp_path)
+    first = execute(LabelStage(), ctx)
+    failed = first.report.summary["incomplete"]
+    assert failed == first.report.summary["yield"]["pairs_failed"] - 1 > 0  # two tools with one text
+    assert tables(ctx) != tables(whole)
+    del outage.asked[:]
+    outage.down = frozenset()
+    second = execute(LabelStage(), ctx)
+    assert second.status == "done" and second.report.summary["incomplete"] == 0
+    assert len(outage.asked) == failed
+    assert all({"faro", "turku"} & tokens(said) for said in outage.asked)
+    assert tables(ctx) == tables(whole)
+    assert execute(LabelStage(), ctx).status == "up to date"
+
+
+def test_an_outage_of_everything_is_said_and_mended_by_the_next_run(tmp_path: Path, outage: Outage) -> None:
+    outage.down = frozenset().union(*(tokens(r["text"]) for r in REQUESTS))
+    ctx = context(tmp_path)
+    with pytest.raises(
+        UserError, match=r"got no answer \(engine: error:http_503\); remedy: run the command again"
+    ):
+        execute(LabelStage(), ctx)
+    outage.down = frozenset()
+    assert execute(LabelStage(), ctx).report.rows["real_queries"] == 7
+
+
+def test_shards_share_one_reading_of_the_catalog_and_one_grouping(
+    tmp_path: Path, engine: ScriptedVerifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stage_module, "QUERIES_PER_SHARD", 1)
+    read: list[Path] = []
+
+    def counted(path: Path, model: Any) -> Any:
+        read.append(path)
+        return read_rows(path, model)
+
+    monkeypatch.setattr(stage_module, "read_rows", counted)
+    stage, ctx = LabelStage(), context(tmp_path)
+    execute(stage, ctx)
+    assert len(list((ctx.paths.raw / "label").iterdir())) > 3
+    assert read == [ctx.paths.core / "tools.parquet"]
+    prepared = stage._prepared(ctx)
+    assert prepared is stage._prepared(ctx)
+    assert prepared.candidates.by_query is prepared.candidates.by_query
+    # Other tools are other bytes: what was read before no longer stands.
+    write_table(ctx.paths.core / "tools.parquet", TOOLS[:3], ScoredTool)
+    assert len(stage._tools(ctx)) == 3 and len(read) == 2
 
 
 @pytest.mark.parametrize(

@@ -47,6 +47,11 @@ CARD = ToolCard("crewai:X", "Parcel Finder", "Post", "Finds a parcel by its numb
         ("The tool is good", None),
         ("", None),
         ('{"score": 0.5', 0.5),
+        ("8 out of 10", 0.8),
+        ('{"reason": "covers 1 need of 2", "score": 0.2', 0.2),
+        ("1. No, the tool is for another service.", 0.0),
+        ("It covers 1 of the 3 steps.", None),
+        ("Score: 0.2 of 1, or score: 0.9", None),
     ],
 )
 def test_written_scores(text: str, score: float | None) -> None:
@@ -83,6 +88,7 @@ def test_request_puts_the_shared_part_first(form: Form) -> None:
     assert len(user.split()) < 120
     assert one.sampling.temperature == 0
     assert (one.sampling.top_logprobs > 0) == (form != "score")
+    assert (one.sampling.json_schema is not None) == (form == "score")
     assert one.prompt_sha256 == prompt_sha256(form)
 
 

@@ -122,7 +122,7 @@ def test_the_cut_is_the_runs_own(tmp_path: Path) -> None:
     settings = fixture_settings(tmp_path)
     assert filter_of(settings, 5, None) == Filter(5, "verifier_score", settings.labeling.verifier_threshold)
     assert filter_of(settings, 5, 0.2) == Filter(5, "verifier_raw", 0.2)
-    own = fixture_settings(tmp_path, "synthesis.min_verifier_raw=0.3")
+    own = fixture_settings(tmp_path, "synthesis.min_verifier_raw=0.3", "synthesis.verify_queries=true")
     assert filter_of(own, 5, None) == Filter(5, "verifier_raw", 0.3)
     raw = fixture_settings(tmp_path, "labeling.verifier_score=raw", "labeling.verifier_threshold=0.85")
     assert filter_of(raw, 5, None) == Filter(5, "verifier_raw", 0.85)

@@ -116,6 +116,27 @@ def test_what_was_left_open_is_tried_again(ctx: RunContext) -> None:
     assert execute(Incomplete(), ctx).status == "done"
 
 
+def test_a_shard_that_lacks_something_is_run_again_and_the_others_are_kept(ctx: RunContext) -> None:
+    class Lacking(Upper):
+        lacks: ClassVar[str] = "b"
+
+        def shard_finished(self, directory: Path) -> bool:
+            return directory.name != self.lacks
+
+        def merge(self, ctx: RunContext, results: list[ShardResult]) -> StageReport:
+            report = super().merge(ctx, results)
+            report.summary = {"incomplete": len(self.lacks)}
+            return report
+
+    execute(Lacking(), ctx)
+    execute(Lacking(), ctx)
+    assert Upper.runs == ["a", "b", "b"]
+    Lacking.lacks = ""
+    assert execute(Lacking(), ctx).report.summary == {"incomplete": 0}
+    assert execute(Lacking(), ctx).status == "up to date"
+    assert Upper.runs == ["a", "b", "b"]
+
+
 def test_force_runs_everything_anew(ctx: RunContext) -> None:
     execute(Upper(), ctx)
     assert execute(Upper(), ctx, force=True).status == "done"

@@ -9,13 +9,27 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from ecoagent.llm import GenerationRequest, GenerationResponse
+from ecoagent.retrieval.dedup import deduplicate_brute
 from ecoagent.runs import RunContext, digest, execute, read_json, read_rows, sha256_file, write_table
-from ecoagent.schema import Operation, PairRow, QueryRow, RejectRow, ResponseRow, ScoredTool, catalog_of
+from ecoagent.schema import (
+    Operation,
+    PairRow,
+    QueryRow,
+    RejectRow,
+    ResponseRow,
+    ScoredTool,
+    catalog_of,
+    query_id,
+    tokens,
+)
 from ecoagent.settings import SynthesisSettings
 from ecoagent.synthesis import stage as stage_module
-from ecoagent.synthesis.generate import ToolSource, generate, names_sibling
+from ecoagent.synthesis.filters import NAME_LEAK, Query
+from ecoagent.synthesis.generate import ToolSource, generate, names_sibling, select_lines
 from ecoagent.synthesis.plan import (
     ToolFacts,
     brief,
@@ -224,9 +238,9 @@ def model(monkeypatch: pytest.MonkeyPatch) -> ScriptedModel:
     return scripted
 
 
-def _context(outputs: Path) -> RunContext:
+def _context(outputs: Path, *overrides: str) -> RunContext:
     ctx = RunContext.create(
-        fixture_settings(outputs, "synthesis.tools_per_catalog=3", "flow.tools_per_shard=2")
+        fixture_settings(outputs, "synthesis.tools_per_catalog=3", "flow.tools_per_shard=2", *overrides)
     )
     write_table(ctx.paths.core / "tools.parquet", sorted(make_tools(40), key=lambda t: t.id), ScoredTool)
     return ctx
@@ -270,15 +284,36 @@ def test_another_run_gives_the_same_bytes(tmp_path: Path, model: ScriptedModel) 
     assert _core(one) == _core(two) and len(_core(one)) == 6
 
 
-def test_a_new_tool_leaves_other_shards_alone(tmp_path: Path, model: ScriptedModel) -> None:
+def test_a_new_or_changed_tool_leaves_other_shards_alone(tmp_path: Path, model: ScriptedModel) -> None:
     ctx = _context(tmp_path)
     stage = SynthesizeStage()
-    shards = {s.key: digest(stage.shard_content(ctx, s)) for s in stage.plan(ctx)}
-    tools = read_rows(ctx.paths.core / "tools.parquet", ScoredTool)
-    changed = tools[0].model_copy(update={"description": "Something else entirely, in other words."})
-    write_table(ctx.paths.core / "tools.parquet", [changed, *tools[1:]], ScoredTool)
-    after = {s.key: digest(stage.shard_content(ctx, s)) for s in stage.plan(ctx)}
-    assert sum(shards[k] != after.get(k) for k in shards) <= 1
+    path = ctx.paths.core / "tools.parquet"
+
+    def contents() -> dict[str, str]:
+        return {s.key: digest([s.ids, stage.shard_content(ctx, s)]) for s in stage.plan(ctx)}
+
+    before = contents()
+    assert len(before) > 4
+    tools = {t.id: t for t in read_rows(path, ScoredTool)}
+    chosen = [i for s in stage.plan(ctx) for i in s.ids]
+    other = tools[chosen[0]].model_copy(update={"description": "Something else entirely, in other words."})
+    write_table(path, [other if i == other.id else t for i, t in tools.items()], ScoredTool)
+    after = contents()
+    assert set(after) == set(before) and sum(before[k] != after[k] for k in before) == 1
+    # A new tool that is not chosen changes none; one that is takes a place in its catalog's shards.
+    outcomes = set()
+    for number in range(40):
+        told = {"id": f"{other.id}{number}", "duplicate_group": f"new{number}", "group_id": f"new{number}"}
+        new = other.model_copy(update=told)
+        write_table(path, sorted([*tools.values(), new], key=lambda t: t.id), ScoredTool)
+        now = contents()
+        taken = any(new.id in s.ids for s in stage.plan(ctx))
+        differ = {k for k in before.keys() | now.keys() if now.get(k) != before.get(k)}
+        assert all(k.startswith(catalog_of(new.source)) for k in differ) and bool(differ) == taken
+        outcomes.add(taken)
+        if len(outcomes) == 2:
+            break
+    assert outcomes == {True, False}
 
 
 def test_the_estimate_counts_requests_and_minutes(tmp_path: Path, model: ScriptedModel) -> None:
@@ -287,3 +322,78 @@ def test_the_estimate_counts_requests_and_minutes(tmp_path: Path, model: Scripte
     assert estimate["tools"] == 12 and estimate["requests"] == 36
     assert 36 * 40 < estimate["tokens_out"] < 36 * 200 and estimate["answered_by_the_store"] == 0
     assert estimate["minutes"] > 0 and model.seen == []
+    assert not any(key.startswith("verification") for key in estimate)
+
+
+def test_the_estimate_counts_the_verifier_at_most(tmp_path: Path, model: ScriptedModel) -> None:
+    ctx = _context(tmp_path, "synthesis.verify_queries=true")
+    estimate = SynthesizeStage().estimate(ctx)
+    assert estimate["requests"] == 36
+    assert estimate["verification_requests_at_most"] == 12 * 12
+    assert estimate["verification_tokens_out_at_most"] == 12 * 12, "one token an answer"
+    assert 12 * 12 * 100 < estimate["verification_tokens_in_at_most"] < 12 * 12 * 1000
+    assert estimate["verification_minutes_at_most"] > 0 and model.seen == []
+    capped = _context(tmp_path / "b", "synthesis.verify_queries=true", "synthesis.max_queries_per_tool=10")
+    assert SynthesizeStage().estimate(capped)["verification_requests_at_most"] == 12 * 10
+
+
+def _lines(*texts: str) -> list[Query]:
+    return [Query("t", "direct", 0, n, "h", text) for n, text in enumerate(texts)]
+
+
+def test_near_duplicates_of_a_tool_go_in_the_order_of_ids() -> None:
+    """Whichever line comes first, the smallest id stays, and the reject names it."""
+    texts = ("Book a quiet table for four in Graz tonight", "Book a quiet table for four in Graz tonight now")
+    canonical, other = sorted(texts, key=lambda t: query_id("syn", t))
+    for order in (texts, texts[::-1]):
+        kept, (reject,) = select_lines(_lines(*order), SETTINGS)
+        assert [q.text for q in kept] == [canonical]
+        assert reject.reason == "near_duplicate" and reject.detail.endswith(f": {other}")
+        assert query_id("syn", canonical) in reject.detail and repr(canonical) in reject.detail
+
+
+def test_of_equal_lines_the_first_stays() -> None:
+    first, again = "Find the cheapest train to Turin!", "find the cheapest  train to Turin"
+    kept, (reject,) = select_lines(_lines(first, again), SETTINGS)
+    assert [q.text for q in kept] == [first]
+    assert (reject.id, reject.reason) == ("t|direct.0.1", "repeated")
+    assert query_id("syn", first) in reject.detail and "t|direct.0.0" in reject.detail
+
+
+@settings(deadline=None)
+@given(st.lists(st.lists(st.sampled_from("abcdef"), min_size=3, max_size=6).map(" ".join), max_size=25))
+def test_a_tools_lines_are_deduplicated_as_the_definition_says(texts: list[str]) -> None:
+    kept, rejects = select_lines(_lines(*texts), SynthesisSettings(max_queries_per_tool=100))
+    want = deduplicate_brute({query_id("syn", t): tokens(t) for t in texts}, 0.7)
+    assert {query_id("syn", q.text) for q in kept} == set(want.kept)
+    assert [q.line for q in kept] == sorted(q.line for q in kept)
+    assert len(kept) + len(rejects) == len(texts)
+    near = [r for r in rejects if r.reason == "near_duplicate"]
+    witness = {query_id("syn", r.detail.rpartition(": ")[2]): r.detail.split()[3] for r in near}
+    assert witness == {d.id: d.witness for d in want.dropped}
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.booleans(), max_size=40),
+    st.sampled_from([0.0, 0.1, 0.3, 0.5, 0.99, 1.0]),
+    st.integers(1, 25),
+)
+def test_the_share_of_names_holds_under_the_cap(leaks: list[bool], share: float, cap: int) -> None:
+    lines = [
+        Query("t", "direct", 0, n, "h", f"w{n}a w{n}b w{n}c", (NAME_LEAK,) if leak else ())
+        for n, leak in enumerate(leaks)
+    ]
+    kept, rejects = select_lines(lines, SynthesisSettings(max_name_leak=share, max_queries_per_tool=cap))
+    named = sum(NAME_LEAK in q.flags for q in kept)
+    assert named <= share * len(kept) + 1e-9 and len(kept) <= cap
+    assert len(kept) + len(rejects) == len(lines)
+    # No more is lost than both limits ask for.
+    clean = len(leaks) - sum(leaks)
+    best = max(
+        c + n
+        for c in range(clean + 1)
+        for n in range(sum(leaks) + 1)
+        if c + n <= cap and n <= share * (c + n) + 1e-9
+    )
+    assert len(kept) == best

@@ -19,6 +19,7 @@ from tests.unit.fixture_run import make_tools
 SHARES = (0.8, 0.1, 0.1)
 
 
+@settings(deadline=None)
 @given(st.integers(0, 400), st.lists(st.floats(0, 1), min_size=1, max_size=4))
 def test_allocation_is_complete_and_close(total: int, shares: list[float]) -> None:
     counts = allocate(total, shares)
@@ -29,6 +30,7 @@ def test_allocation_is_complete_and_close(total: int, shares: list[float]) -> No
     assert min(counts) >= 0
 
 
+@settings(deadline=None)
 @given(st.dictionaries(st.text("abc", min_size=1, max_size=3), st.integers(0, 60), max_size=6))
 def test_strata_add_up_and_totals_stay_close(sizes: dict[str, int]) -> None:
     counts = allocate_strata(sizes, SHARES)
@@ -152,26 +154,41 @@ def _line(tool: str, text: str, line: int = 0, intent: str = "direct") -> Query:
     return Query(tool, intent, 0, line, "h", text)
 
 
-def test_equal_texts_are_one_query_and_near_ones_exclude_their_tool() -> None:
+def _shared(near: str) -> tuple[list[Query], str, str]:
+    """A text of two tools, another, and a near-duplicate of the first; ids of the text and the latter."""
+    text = "Book a quiet table for four in Graz tonight"
     lines = [
-        _line("tool:b", "Book a quiet table for four in Graz tonight!"),
-        _line("tool:a", "book a quiet table for four in Graz tonight"),
+        _line("tool:b", f"{text}!"),
+        _line("tool:a", text.lower()),
         _line("tool:c", "Book a quiet table for five people in Graz tonight please"),
-        _line("tool:d", "Book a quiet table for four in Graz tonight now"),
+        _line("tool:d", f"{text} {near}"),
     ]
-    kept, dropped = drop_near(merge_texts(lines), 0.7)
-    same = query_id("syn", lines[0].text)
-    near = query_id("syn", lines[3].text)
-    first = min(same, near)
+    return lines, query_id("syn", text), query_id("syn", lines[3].text)
+
+
+def _near_word(smaller: bool) -> str:
+    """A word with which the near-duplicate's id is smaller than that of the text, or larger."""
+    words = (f"table{n}" for n in range(100))
+    return next(w for w in words if (_shared(w)[2] < _shared(w)[1]) == smaller)
+
+
+def test_equal_texts_are_one_query_and_a_dropped_one_excludes_its_tool() -> None:
+    lines, same, near = _shared(_near_word(smaller=False))
+    kept, (reject,) = drop_near(merge_texts(lines), 0.7)
     by_id = {m.query_id: m for m in kept}
-    assert len(kept) == 2 and len(dropped) == 1
-    assert first in by_id and dropped[0].id == max(same, near) and first in dropped[0].detail
-    if first == same:
-        assert by_id[same].golds == ("tool:a", "tool:b")
-        assert by_id[same].first.tool_id == "tool:a"
-        assert "tool:d" in by_id[same].excluded
-    else:
-        assert by_id[near].excluded >= {"tool:a", "tool:b"}
+    assert len(kept) == 2 and near not in by_id
+    assert by_id[same].golds == ("tool:a", "tool:b") and by_id[same].first.tool_id == "tool:a"
+    assert by_id[same].excluded == {"tool:d"}
+    assert reject.id == near and same in reject.detail
+
+
+def test_a_dropped_text_of_several_tools_excludes_them_all() -> None:
+    lines, same, near = _shared(_near_word(smaller=True))
+    kept, (reject,) = drop_near(merge_texts(lines), 0.7)
+    by_id = {m.query_id: m for m in kept}
+    assert len(kept) == 2 and same not in by_id
+    assert by_id[near].golds == ("tool:d",) and by_id[near].excluded == {"tool:a", "tool:b"}
+    assert reject.id == same and near in reject.detail and "tool:a, tool:b" in reject.detail
 
 
 def _embed(texts: list[str]) -> np.ndarray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ecoagent.settings import SynthesisSettings
@@ -14,7 +14,7 @@ from ecoagent.synthesis.filters import (
     flag_templates,
     flagged,
     leaks_name,
-    limit_name_leak,
+    limit_lines,
     other_names,
     reason_to_reject,
     too_short_or_long,
@@ -52,6 +52,21 @@ def test_verbatim_runs() -> None:
         ("Search my mail for the invoice.", ["Search"], False),
         ("Look up Ada Lovelace on Wikipedia.", ["Wikipedia"], True),
         ("Look up Ada Lovelace.", [""], False),
+        ("Post it on Slack", ["Slack"], True),
+        ("Post it on slack", ["Slack"], False),
+        ("Post it on Slack's general channel", ["slack", "Slack"], True),
+        ("Post it on Slack", ["slack"], True),
+        ("Post it on Slackware", ["Slack"], False),
+        ("Search for a flight", ["Search"], False),
+        ("I am late. Search for a flight", ["Search"], False),
+        ("I am late, and Search found no flight", ["Search"], True),
+        ('They said: "Search for a flight"', ["Search"], False),
+        ("It failed!\nSlack did not get it", ["Slack"], False),
+        ("Slack did not get it, tell Slack again", ["Slack"], True),
+        ("Ask GPT about it", ["GPT"], True),
+        ("Put it in S3 for me", ["S3"], False),
+        ("Sell it on eBay for me", ["eBay"], True),
+        ("Look it up on wikipedia", ["Wikipedia"], True),
     ],
 )
 def test_name_leak(text: str, names: list[str], leak: bool) -> None:
@@ -62,10 +77,12 @@ def _query(line: int, leak: bool, text: str = "") -> Query:
     return Query("t", "direct", 0, line, "h", text or f"text {line}", (NAME_LEAK,) if leak else ())
 
 
+@settings(deadline=None)
 @given(st.lists(st.booleans(), max_size=30), st.sampled_from([0.0, 0.1, 0.3, 0.5, 0.99, 1.0]))
 def test_name_leak_is_limited_and_nothing_is_lost(leaks: list[bool], share: float) -> None:
     queries = [_query(i, leak) for i, leak in enumerate(leaks)]
-    kept, surplus = limit_name_leak(queries, share)
+    kept, surplus, over = limit_lines(queries, share, len(leaks))
+    assert over == []
     assert sorted([*kept, *surplus], key=lambda q: q.line) == queries
     assert all(NAME_LEAK in q.flags for q in surplus)
     assert sum(NAME_LEAK in q.flags for q in kept) <= share * len(kept) + 1e-9

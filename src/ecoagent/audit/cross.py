@@ -303,5 +303,5 @@ def no_addresses(tables: RunTables, settings: Settings) -> Iterator[Violation]:
 def english(tables: RunTables, settings: Settings) -> Iterator[Violation]:
     """The benchmark is an English one; other languages are kept but named."""
     for prefix in ("syn", "real"):
-        other = tables[f"{prefix}_queries"].filter(pl.col("language") != "en")
+        other = tables[f"{prefix}_queries"].filter(~pl.col("language").is_in(["en", "unknown"]))
         yield from _rows(f"{prefix}_queries", other, "language {language}")

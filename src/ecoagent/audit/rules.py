@@ -57,7 +57,7 @@ PATTERNS: dict[str, tuple[str, Severity]] = {
     "duplicate_group": (_TOOL_ID, "critical"),
     "request_hash": (r"^[0-9a-f]{64}$", "critical"),
     "response_hash": (r"^[0-9a-f]{64}$", "critical"),
-    "language": (r"^[a-z]{2}$", "warning"),
+    "language": (r"^(?:[a-z]{2}|unknown)$", "warning"),
     "name": (_NOT_EMPTY, "critical"),
     "description": (_NOT_EMPTY, "critical"),
     "tool_text": (_NOT_EMPTY, "critical"),

@@ -6,7 +6,19 @@ from typing import Annotated
 
 import typer
 
-from ecoagent.cli.options import DryRun, Json, Limit, Profile, Run, Seed, Set, guarded, settings_of
+from ecoagent.cli.options import (
+    DryRun,
+    Json,
+    Limit,
+    Profile,
+    RealSplit,
+    Run,
+    Seed,
+    Set,
+    guarded,
+    real_split_overrides,
+    settings_of,
+)
 from ecoagent.cli.stages import Force, ForceStages, run_flow
 from ecoagent.settings import UserError
 
@@ -42,6 +54,7 @@ def build(
     seed: Seed = None,
     overrides: Set = None,
     live: Live = None,
+    real_split: RealSplit = None,
     force: ForceStages = None,
     dry_run: DryRun = False,
     as_json: Json = False,
@@ -66,7 +79,7 @@ def build(
     def work() -> int:
         from ecoagent.flows.stages import STAGE_NAMES
 
-        chosen = [*(overrides or ()), *live_overrides(live)]
+        chosen = [*(overrides or ()), *live_overrides(live), *real_split_overrides(real_split)]
         settings = settings_of(profile, run, limit, seed, chosen)
         return run_flow(
             STAGE_NAMES,
@@ -98,7 +111,7 @@ def synthesize(
 
       ecoagent synthesize --live 3
 
-      ecoagent synthesize --set synthesis.max_round_trip_rank=10 --run strict
+      ecoagent synthesize --run local --set synthesis.max_round_trip_rank=10
     """
 
     def work() -> int:

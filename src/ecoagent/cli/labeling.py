@@ -13,11 +13,13 @@ from ecoagent.cli.options import (
     Json,
     Limit,
     Profile,
+    RealSplit,
     Run,
     Seed,
     Set,
     guarded,
     print_json,
+    real_split_overrides,
     settings_of,
 )
 from ecoagent.cli.show import show_rows
@@ -107,6 +109,7 @@ def label(
             rich_help_panel=MEASURING,
         ),
     ] = None,
+    real_split: RealSplit = None,
     profile: Profile = None,
     run: Run = None,
     limit: Limit = None,
@@ -130,7 +133,8 @@ def label(
     """
 
     def work() -> int:
-        settings = settings_of(profile, run, limit, seed, overrides)
+        chosen = [*(overrides or ()), *real_split_overrides(real_split)]
+        settings = settings_of(profile, run, limit, seed, chosen)
         _only_one(calibrate, evaluate_on, propose_cosine, like, at_precision, collection)
         if calibrate is not None:
             return _calibrate(settings, calibrate, dry_run=dry_run, as_json=as_json)
@@ -166,7 +170,7 @@ def label(
         return run_flow(
             ("label",),
             settings,
-            overrides,
+            chosen,
             force=("label",) if force else (),
             dry_run=dry_run,
             as_json=as_json,

@@ -5,9 +5,11 @@ from __future__ import annotations
 import difflib
 import errno
 import json
+import re
 import sqlite3
 import sys
 from collections.abc import Callable, Collection, Sequence
+from decimal import Decimal
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -35,6 +37,34 @@ Set = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Override one setting; may be repeated."),
 ]
+
+RealSplit = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TRAIN/VAL/TEST",
+        help="Percentages of EcoAgent-Real's queries, such as 80/10/10 [default: 0/50/50].",
+    ),
+]
+_PERCENT = re.compile(r"\d+(\.\d+)?", re.ASCII)
+
+
+def real_split_overrides(split: str | None) -> list[str]:
+    """Settings that ``--real-split`` stands for.
+
+    Raises:
+        UserError: not three percentages that sum to 100.
+    """
+    if split is None:
+        return []
+    parts = [part.strip() for part in split.split("/")]
+    # Decimals, since 33.3 + 33.3 + 33.4 are not 100 in binary.
+    shares = [Decimal(part) / 100 for part in parts if _PERCENT.fullmatch(part)]
+    if len(parts) != 3 or len(shares) != 3 or sum(shares) != 1:
+        raise UserError(
+            f"--real-split {split!r} is not three percentages of train, val and test that sum to 100",
+            remedy="write --real-split 80/10/10, or 0/50/50 to train on none of them",
+        )
+    return [f"labeling.splits=[{', '.join(str(float(share)) for share in shares)}]"]
 
 
 def settings_of(

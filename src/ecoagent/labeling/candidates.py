@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 from ecoagent.retrieval.dense import rank_vectors
@@ -45,8 +46,9 @@ class Candidates:
     kept: tuple[CandidatePair, ...]
     below: tuple[CandidatePair, ...]
 
-    def by_query(self) -> dict[str, list[CandidatePair]]:
-        """Kept pairs of each query that has any."""
+    @cached_property
+    def by_query(self) -> Mapping[str, Sequence[CandidatePair]]:
+        """Kept pairs of each query that has any; grouped once, since every shard asks."""
         grouped: dict[str, list[CandidatePair]] = {}
         for pair in self.kept:
             grouped.setdefault(pair.query_id, []).append(pair)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ecoagent.labeling.rows import RequestRow, own_gold
+from ecoagent.labeling.rows import RequestRow, own_gold, said_language
 from ecoagent.retrieval.toolbench import query_text
 from ecoagent.settings import UserError
 
@@ -22,6 +22,7 @@ TEXT_COLUMNS = ("query", "text", "question")
 ID_COLUMNS = ("id", "query_id", "_id", "qid")
 GOLD_COLUMNS = ("gold", "labels")
 LICENCE_COLUMNS = ("licence", "license")
+LANGUAGE_COLUMN = "language"
 FIRST_SPLITS = ("queries", "test")
 _FORM = re.compile(
     r"hub:(?P<repo>[\w.-]+/[\w.-]+)(?:/(?P<config>[^/@]+)(?:/(?P<split>[^/@]+))?)?(?:@(?P<revision>[^/@]+))?"
@@ -88,7 +89,8 @@ def read_hub(wanted: HubSet) -> list[RequestRow]:
             remedy="choose a data set with a column of queries",
         )
     id_column = next((c for c in ID_COLUMNS if c in columns), None)
-    used = [c for c in (text_column, id_column, *GOLD_COLUMNS, *LICENCE_COLUMNS) if c in columns]
+    wishes = (text_column, id_column, *GOLD_COLUMNS, *LICENCE_COLUMNS, LANGUAGE_COLUMN)
+    used = [c for c in wishes if c in columns]
     shown = f"{PREFIX}{'/'.join((wanted.repo, config, split))}"
     card = _licence(wanted.repo)
     rows: list[RequestRow] = []
@@ -113,6 +115,7 @@ def read_hub(wanted: HubSet) -> list[RequestRow]:
                 own_gold(_golds(next((row[c] for c in GOLD_COLUMNS if c in row), None))),
                 config if len(configs) > 1 else "",
                 licence,
+                said_language(row),
             )
         )
     return rows

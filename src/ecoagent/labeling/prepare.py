@@ -16,7 +16,8 @@ from ecoagent.schema import NormalizedTool, RejectRow, query_id, tokens
 
 STAGE = "label"
 MAX_JACCARD = 0.7
-NOT_VERIFIED = "not_verified: live budget"
+NOT_VERIFIED = "not_verified"
+"""Reason of requests and pairs that the budget of verified queries left out."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +42,8 @@ class Prepared:
 
     def pairs(self, ids: Sequence[str]) -> list[CandidatePair]:
         """Candidate pairs of some queries."""
-        grouped = self.candidates.by_query()
-        return [pair for i in ids for pair in grouped.get(i, [])]
+        grouped = self.candidates.by_query
+        return [pair for i in ids for pair in grouped.get(i, ())]
 
 
 def seeded_order(ids: Sequence[str], seed: int, what: str) -> list[str]:
@@ -121,7 +122,7 @@ def prepare(
         lexical_top_k=lexical_top_k,
         on_batch=on_batch,
     )
-    grouped, best = candidates.by_query(), candidates.best_below()
+    grouped, best = candidates.by_query, candidates.best_below()
     for identifier, request in queries.items():
         if identifier not in grouped:
             why = _no_candidate(best.get(identifier), min_cosine, pooled=lexical_top_k > 0)
@@ -129,7 +130,8 @@ def prepare(
     order = seeded_order(sorted(grouped), seed, "verify")
     budget = len(order) if max_verified is None else max_verified
     waiting = tuple(sorted(order[budget:]))
-    rejects += [_reject(i, NOT_VERIFIED, f"request {queries[i].id}") for i in waiting]
+    beyond = f"beyond labeling.max_verified = {max_verified}"
+    rejects += [_reject(i, NOT_VERIFIED, f"request {queries[i].id}; {beyond}") for i in waiting]
     return Prepared(
         queries, candidates, tuple(sorted(order[:budget])), waiting, tuple(rejects), len(requests.requests)
     )

@@ -19,7 +19,7 @@ from typing import Any, Literal
 from pydantic import Field, ValidationError, field_validator
 
 from ecoagent.labeling.hub import PREFIX, hub_set, read_hub
-from ecoagent.labeling.rows import RequestRow
+from ecoagent.labeling.rows import UNKNOWN, RequestRow
 from ecoagent.labeling.sources import find_source, read_source
 from ecoagent.retrieval.rows import parse_lines, read_text
 from ecoagent.runs import digest
@@ -27,7 +27,7 @@ from ecoagent.schema import Record, normalize_query
 from ecoagent.settings import UserError
 
 OWN_SET = "ecoagent-requests"
-OWN_LICENCE = "Apache-2.0"
+OWN_LICENCE, OWN_LANGUAGE = "Apache-2.0", "en"
 SEVERAL_FROM = 3
 """A request with at least this many right tools is of type ``several``."""
 
@@ -47,8 +47,8 @@ class Request(Record):
     fold: Literal["calibration", "label"] = Field(
         default="label", description="calibration: only used to fit the verifier, never part of Real."
     )
-    language: str = Field(default="en", description="ISO 639-1 code.")
-    licence: str = Field(default="unknown", description="Licence of the text.")
+    language: str = Field(default=UNKNOWN, description="ISO 639-1 code, or unknown where nobody says it.")
+    licence: str = Field(default=UNKNOWN, description="Licence of the text.")
     note: str | None = Field(default=None, description="The writer's remark.")
 
     @field_validator("text")
@@ -127,45 +127,53 @@ def _remembered(key: object, read: Callable[[], RequestSet]) -> RequestSet:
 def _own() -> RequestSet:
     text = resources.files("ecoagent.labeling").joinpath("data/requests.jsonl").read_text("utf-8")
     rows = _parse_lines(text, "requests.jsonl")
-    return _set(OWN_SET, [r.model_copy(update={"licence": OWN_LICENCE}) for r in rows], noted=True)
+    own = {"licence": OWN_LICENCE, "language": OWN_LANGUAGE}
+    return _set(OWN_SET, [(where, r.model_copy(update=own)) for where, r in rows], noted=True)
 
 
 def _lines(path: Path) -> RequestSet:
     rows = _parse_lines(read_text(path), path.name)
-    return _set(path.stem, rows, noted=any(r.gold for r in rows), shown=path.name)
+    return _set(path.stem, rows, noted=any(r.gold for _, r in rows), shown=path.name)
 
 
 def _foreign(name: str, rows: Iterable[RequestRow]) -> RequestSet:
     requests = [
-        Request(
-            id=row.id,
-            text=row.text,
-            gold=list(row.gold),
-            query_type=row.group or "unknown",
-            domain=row.group,
-            licence=row.licence,
+        (
+            row.where,
+            Request(
+                id=row.id,
+                text=row.text,
+                gold=list(row.gold),
+                query_type=row.group or "unknown",
+                domain=row.group,
+                language=row.language,
+                licence=row.licence,
+            ),
         )
         for row in rows
     ]
-    return _set(name, requests, noted=any(r.gold for r in requests))
+    return _set(name, requests, noted=any(r.gold for _, r in requests))
 
 
-def _set(name: str, requests: list[Request], *, noted: bool, shown: str | None = None) -> RequestSet:
+def _set(
+    name: str, requests: list[tuple[str, Request]], *, noted: bool, shown: str | None = None
+) -> RequestSet:
     if not requests:
         raise UserError(f"{shown or name} holds no request", remedy="give a file with at least two requests")
-    seen: set[str] = set()
-    for request in requests:
-        if request.id in seen:
+    first: dict[str, str] = {}
+    for where, request in requests:
+        if request.id in first:
             raise UserError(
-                f"{shown or name}: id {request.id!r} occurs twice", remedy="give every request its own id"
+                f"{where}: id {request.id!r} occurs twice, first in {first[request.id]}",
+                remedy="give every request its own id",
             )
-        seen.add(request.id)
-    return RequestSet(name, tuple(sorted(requests, key=lambda r: r.id)), noted)
+        first[request.id] = where
+    return RequestSet(name, tuple(sorted((r for _, r in requests), key=lambda r: r.id)), noted)
 
 
-def _parse_lines(text: str, shown: str) -> list[Request]:
+def _parse_lines(text: str, shown: str) -> list[tuple[str, Request]]:
     return [
-        _request(row, where, default_id=f"row-{number:06d}")
+        (where, _request(row, where, default_id=f"row-{number:06d}"))
         for where, number, row in parse_lines(text, shown)
     ]
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from ecoagent.schema import CATALOGS
+
+UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True)
@@ -16,6 +19,7 @@ class RequestRow:
         where: file and row, for errors.
         gold: right tools that are ids of our catalogs.
         group: the set's own group; empty = none.
+        language: as the set says it.
     """
 
     where: str
@@ -24,6 +28,13 @@ class RequestRow:
     gold: tuple[str, ...] = ()
     group: str = ""
     licence: str = "unknown"
+    language: str = UNKNOWN
+
+
+def said_language(row: Mapping[str, Any]) -> str:
+    """Language that a source's row names; it is never guessed from the text."""
+    named = row.get("language")
+    return named if isinstance(named, str) and named else UNKNOWN
 
 
 def own_gold(gold: Iterable[str]) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from ecoagent.labeling.rows import RequestRow, own_gold
+from ecoagent.labeling.rows import RequestRow, own_gold, said_language
 from ecoagent.retrieval.beir import is_beir, qrels_files, read_qrels
 from ecoagent.retrieval.collections import QUERIES, SET_LICENCES, TOOLS
 from ecoagent.retrieval.rows import read_lines
@@ -150,6 +150,7 @@ def _read_set(source: Source) -> Iterator[RequestRow]:
             own_gold(g for g in gold if isinstance(g, str)) if isinstance(gold, list) else (),
             group if isinstance(group, str) else "",
             _licence(source.name, row),
+            said_language(row),
         )
 
 
@@ -175,4 +176,5 @@ def _read_beir(source: Source) -> Iterator[RequestRow]:
         if text is None:
             raise UserError(f"{where}: text: the text has no words", remedy="drop the row")
         identifier = str(row.get("_id", f"row-{number:06d}"))
-        yield RequestRow(where, identifier, text, own_gold(gold.get(identifier, ())), "")
+        golds = own_gold(gold.get(identifier, ()))
+        yield RequestRow(where, identifier, text, golds, language=said_language(row))

@@ -18,7 +18,7 @@ from ecoagent.labeling.prepare import (
     shard_count,
 )
 from ecoagent.labeling.requests import RequestSet, load_requests
-from ecoagent.labeling.stats import agreement, hard_cases
+from ecoagent.labeling.stats import agreement, hard_cases, in_words, pooling
 from ecoagent.labeling.tables import RealTables, real_tables, verdict_rows
 from ecoagent.labeling.verify import (
     Judged,
@@ -72,8 +72,10 @@ class LabelStage(Stage):
     sections = ("labeling", "llm")
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        # Reentrant: preparing reads the tools.
+        self._lock = threading.RLock()
         self._memo: tuple[str, Prepared] | None = None
+        self._read: tuple[Any, dict[str, ScoredTool]] | None = None
         self._before = EngineCounters()
 
     def inputs(self, ctx: RunContext) -> list[Path]:
@@ -111,18 +113,23 @@ class LabelStage(Stage):
         return {
             "queries": {i: prepared.queries[i].text for i in shard.ids},
             "pairs": [[p.query_id, p.tool_id] for p in pairs],
-            "tools": {t.id: repr(ToolCard.of(t)) for t in self._tools(ctx) if t.id in wanted},
+            "tools": {i: repr(card) for i, card in self._cards(ctx, wanted).items()},
         }
+
+    def shard_finished(self, directory: Path) -> bool:
+        """Whether every question was answered: those that were not are asked again."""
+        return all(row["status"] == "ok" for row in read_jsonl(directory / "responses.jsonl"))
 
     def run_shard(self, ctx: RunContext, shard: Shard, directory: Path) -> None:
         """Ask the verifier about the shard's pairs; writes verdicts.jsonl and responses.jsonl."""
         settings = ctx.settings
         prepared = self._prepared(ctx)
+        pairs = [(p.query_id, p.tool_id) for p in prepared.pairs(shard.ids)]
         judged = verify_pairs(
             open_engine(settings, ctx.progress),
-            [(p.query_id, p.tool_id) for p in prepared.pairs(shard.ids)],
+            pairs,
             {i: prepared.queries[i].text for i in shard.ids},
-            {t.id: ToolCard.of(t) for t in self._tools(ctx)},
+            self._cards(ctx, {tool for _, tool in pairs}),
             settings.labeling.verifier_form,
             max_tokens=settings.labeling.verifier_max_tokens,
         )
@@ -156,7 +163,8 @@ class LabelStage(Stage):
         verdicts = verdict_rows(prepared, judged, settings.labeling, calibration)
         # Said before the splits may fail: an empty data set is explained by its yield.
         stats = self._stats(ctx, prepared, verdicts, responses, requests, calibration)
-        _say(ctx, stats)
+        for line in in_words(stats):
+            ctx.progress.say(f"label: {line}")
         members = duplicate_members(tools)
         real = real_tables(requests, prepared, verdicts, members, settings.labeling, settings.seed)
         stats |= _sizes(real)
@@ -181,7 +189,10 @@ class LabelStage(Stage):
                 "in": sum(r.tokens_in for r in responses),
                 "out": sum(r.tokens_out for r in responses),
             },
-            summary={k: stats[k] for k in ("yield", "agreement", "verifier", "splits")},
+            summary={
+                **{k: stats[k] for k in ("yield", "agreement", "verifier", "splits")},
+                "incomplete": sum(r.status != "ok" for r in responses),
+            },
             engine=engine_record(settings, self._before),
         )
 
@@ -219,7 +230,21 @@ class LabelStage(Stage):
         return found
 
     def _tools(self, ctx: RunContext) -> list[ScoredTool]:
-        return read_rows(ctx.paths.core / "tools.parquet", ScoredTool)
+        return list(self._catalog(ctx).values())
+
+    def _catalog(self, ctx: RunContext) -> dict[str, ScoredTool]:
+        """Tools by id: read once a process, since every shard looks some up."""
+        path = self.inputs(ctx)[0]
+        state = path.stat()
+        stamp = (str(path.resolve()), state.st_mtime_ns, state.st_size)
+        with self._lock:
+            if self._read is None or self._read[0] != stamp:
+                self._read = (stamp, {t.id: t for t in read_rows(path, ScoredTool)})
+            return self._read[1]
+
+    def _cards(self, ctx: RunContext, ids: Iterable[str]) -> dict[str, ToolCard]:
+        tools = self._catalog(ctx)
+        return {i: ToolCard.of(tools[i]) for i in sorted(ids)}
 
     def _prepared(self, ctx: RunContext) -> Prepared:
         """Candidates of the whole set: once a process, since shards share them."""
@@ -293,7 +318,7 @@ class LabelStage(Stage):
                 "queries_kept": sum(any(v.kept for v in rows) for rows in by_query.values()),
                 "queries_not_verified": len(prepared.waiting),
             },
-            "pooling": _pooling(judged),
+            "pooling": pooling(judged),
             "rejected_before_verification": dict(sorted(Counter(r.reason for r in prepared.rejects).items())),
             "verifier": {
                 "model": ctx.settings.llm.model,
@@ -351,37 +376,3 @@ def _sizes(real: RealTables) -> dict[str, Any]:
         "gold_tools": {k: len(golds[k]) for k in sorted(golds)},
         "gold_tools_in_val_and_test": shared,
     }
-
-
-def _pooling(judged: Iterable[VerdictRow]) -> dict[str, dict[str, int]]:
-    """Pairs judged and kept by who proposed them: what either retriever alone would have missed."""
-    counts: dict[str, dict[str, int]] = {}
-    for row in judged:
-        found = counts.setdefault(row.retriever, {"judged": 0, "kept": 0})
-        found["judged"] += 1
-        found["kept"] += row.kept
-    return {k: counts[k] for k in sorted(counts)}
-
-
-def _say(ctx: RunContext, stats: dict[str, Any]) -> None:
-    """Yield and agreement, in words."""
-    y = stats["yield"]
-    ctx.progress.say(
-        f"label: {y['requests_read']} requests, {y['queries_taken']} taken, "
-        f"{y['queries_with_candidates']} with candidates ({y['candidate_pairs']} pairs), "
-        f"{y['queries_verified']} verified ({y['pairs_verified']} pairs, "
-        f"{y['pairs_unreadable']} unreadable, {y['pairs_failed']} failed), {y['pairs_kept']} pairs of "
-        f"{y['queries_kept']} queries kept"
-    )
-    if stats["agreement"] is not None:
-        a = stats["agreement"]["all"]
-        ctx.progress.say(
-            f"label: agreement with the noted tools: precision {_shown(a['precision'])}, "
-            f"recall of candidates {_shown(a['recall_of_candidates'])}, F1 {_shown(a['f1'])}; "
-            f"{a['of_these_left_empty']} of "
-            f"{a['queries_without_right_tool']} requests without a right tool left empty"
-        )
-
-
-def _shown(value: float | None) -> str:
-    return "n/a" if value is None else f"{value:.2f}"

@@ -115,3 +115,38 @@ def hard_cases(
     return [
         {"query_id": q, "tool_id": t, "score": s, "retriever": r} for _, q, t, s, r in sorted(near)[:most]
     ]
+
+
+def pooling(judged: Iterable[VerdictRow]) -> dict[str, dict[str, int]]:
+    """Pairs judged and kept by who proposed them: what either retriever alone would have missed."""
+    counts: dict[str, dict[str, int]] = {}
+    for row in judged:
+        found = counts.setdefault(row.retriever, {"judged": 0, "kept": 0})
+        found["judged"] += 1
+        found["kept"] += row.kept
+    return {k: counts[k] for k in sorted(counts)}
+
+
+def in_words(stats: Mapping[str, Any]) -> list[str]:
+    """Yield, and agreement where the set is noted, a line each."""
+    y = stats["yield"]
+    lines = [
+        f"{y['requests_read']} requests, {y['queries_taken']} taken, "
+        f"{y['queries_with_candidates']} with candidates ({y['candidate_pairs']} pairs), "
+        f"{y['queries_verified']} verified ({y['pairs_verified']} pairs, "
+        f"{y['pairs_unreadable']} unreadable, {y['pairs_failed']} failed), {y['pairs_kept']} pairs of "
+        f"{y['queries_kept']} queries kept"
+    ]
+    if stats["agreement"] is not None:
+        a = stats["agreement"]["all"]
+        lines.append(
+            f"agreement with the noted tools: precision {_shown(a['precision'])}, "
+            f"recall of candidates {_shown(a['recall_of_candidates'])}, F1 {_shown(a['f1'])}; "
+            f"{a['of_these_left_empty']} of "
+            f"{a['queries_without_right_tool']} requests without a right tool left empty"
+        )
+    return lines
+
+
+def _shown(value: float | None) -> str:
+    return "n/a" if value is None else f"{value:.2f}"

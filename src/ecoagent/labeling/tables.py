@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ecoagent.labeling.calibrate import Calibration
 from ecoagent.labeling.candidates import CandidatePair
-from ecoagent.labeling.prepare import STAGE, Prepared
+from ecoagent.labeling.prepare import NOT_VERIFIED, STAGE, Prepared
 from ecoagent.labeling.requests import RequestSet
-from ecoagent.labeling.splits import deal_splits
+from ecoagent.labeling.splits import deal_splits, splits_wanted
 from ecoagent.labeling.verify import Judged
 from ecoagent.schema import QrelRow, QueryRow, RejectRow, VerdictRow
 from ecoagent.settings import LabelingSettings, UserError
 
 BELOW_COSINE = "below_min_cosine"
 BELOW_THRESHOLD = "below_verifier_threshold"
-NOT_VERIFIED = "not_verified"
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,8 @@ def _none_kept(identifier: str, rows: Sequence[VerdictRow], prepared: Prepared) 
 def _require_splits(
     prepared: Prepared, verdicts: Sequence[VerdictRow], queries: int, settings: LabelingSettings
 ) -> None:
-    needed = sum(1 for share in settings.splits if share > 0)
+    # From here on ``deal_splits`` leaves no split empty.
+    needed = splits_wanted(settings.splits)
     if queries >= needed:
         return
     with_candidates = len(prepared.verified) + len(prepared.waiting)
@@ -185,12 +186,20 @@ def _require_splits(
         f"{len(prepared.verified)} were verified, {queries} have a pair at "
         f"labeling.verifier_threshold = {settings.verifier_threshold}"
     )
-    failed = sum(1 for v in verdicts if v.stage == "verifier" and v.verifier_raw is None)
+    judged = [v for v in verdicts if v.stage == "verifier"]
+    failed = sum(v.verifier_raw is None for v in judged)
+    unanswered = Counter(v.reason for v in judged if v.reason and v.reason.startswith("engine"))
     if with_candidates < needed:
         raise UserError(state, remedy="lower labeling.min_cosine")
     if len(prepared.verified) < needed:
         raise UserError(state, remedy="raise labeling.max_verified")
-    if failed and failed == sum(1 for v in verdicts if v.stage == "verifier"):
+    if unanswered:
+        raise UserError(
+            f"{state}; {unanswered.total()} of {len(judged)} questions got no answer "
+            f"({', '.join(sorted(unanswered))})",
+            remedy="run the command again: only these are asked again",
+        )
+    if failed and failed == len(judged):
         raise UserError(
             f"{state}; no answer of {settings.verifier_form!r} could be read", remedy="try another model"
         )

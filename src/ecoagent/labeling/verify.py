@@ -35,7 +35,15 @@ RAW_DECIMALS = 6
 UNPARSABLE = "unparsable"
 
 _JSON = re.compile(r"\{[^{}]*\}")
-_NUMBER = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?|\.\d+)\s*(%|/\s*(\d+))?")
+_VALUE = r"(\d+(?:\.\d+)?|\.\d+)\s*(%|(?:/|out of)\s*(\d+))?"
+_NUMBER = re.compile(rf"(?<![\w.]){_VALUE}")
+_NAMED = re.compile(rf"\bscore\b[\"']?\s*[:=]\s*[\"']?{_VALUE}", re.IGNORECASE)
+_LISTED = re.compile(r"^\s*\d+[.)]\s")
+SCORE_SCHEMA = (
+    '{"type": "object", "properties": {"score": {"type": "number", "minimum": 0, "maximum": 1}}, '
+    '"required": ["score"], "additionalProperties": false}'
+)
+"""What the answer of form ``score`` must follow, where an engine can hold the model to it."""
 _WORD = re.compile(r"[a-z]+")
 _YES, _NO = frozenset({"yes", "true"}), frozenset({"no", "false", "not"})
 
@@ -103,6 +111,7 @@ def verification_request(
         max_tokens=1 if one_token else max_tokens,
         seed=0,
         top_logprobs=TOP_LOGPROBS if one_token else 0,
+        json_schema=None if one_token else SCORE_SCHEMA,
     )
     messages = tuple(Message(role=m["role"], content=m["content"]) for m in prompt.messages)
     return GenerationRequest(
@@ -137,9 +146,9 @@ def read_answer(form: Form, text: str, first_token: dict[str, float] | None = No
 
 def read_score(text: str) -> float | None:
     """A score in [0, 1] from JSON, a number, a percentage, ``8/10`` or a plain yes or no."""
-    for found in _JSON.findall(text):
+    for written in _JSON.findall(text):
         try:
-            value = json.loads(found.replace("'", '"')).get("score")
+            value = json.loads(written.replace("'", '"')).get("score")
         except json.JSONDecodeError:
             continue
         if isinstance(value, str):
@@ -148,13 +157,14 @@ def read_score(text: str) -> float | None:
             return float(value)
         if isinstance(value, int | float):
             return float(value) if 0 <= value <= 1 else None
-    numbers = list(_NUMBER.finditer(text))
-    if numbers:
-        number, suffix, scale = numbers[0].groups()
+    # Named as the score (JSON that was cut off, say), or the only number there is: of several none is chosen.
+    found = _NAMED.findall(text) or ([] if _LISTED.match(text) else _NUMBER.findall(text))
+    if len(found) == 1:
+        number, suffix, scale = found[0]
         divisor = 100.0 if suffix == "%" else float(scale) if scale else 1.0
         value = float(number) / divisor if divisor else math.inf
         return value if 0 <= value <= 1 else None
-    return _yes_or_no(text)
+    return None if found else _yes_or_no(text)
 
 
 def _yes_or_no(text: str) -> float | None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ecoagent.llm.embedded import usable_cores
 from ecoagent.llm.protocol import GenerationRequest, request_hash
 from ecoagent.llm.reference import open_reference
 from ecoagent.llm.store import ResponseStore
@@ -150,7 +150,7 @@ def speed_of(llm: LLMSettings) -> EngineSpeed:
         size = _BILLIONS.search(llm.model.replace("-", " "))
         # Its speed is that of reading the weights, on as many cores as it may use.
         factor = MEASURED_BILLIONS / float(size.group(1)) if size and float(size.group(1)) > 0 else 1.0
-        factor *= (llm.threads or _cores()) / MEASURED_CORES
+        factor *= (llm.threads or usable_cores()) / MEASURED_CORES
     elif llm.engine == "server":
         servers = {*llm.base_urls, *([llm.base_url] if llm.base_url else [])}
         factor = max(1, len(servers)) * llm.concurrency / MEASURED_IN_FLIGHT
@@ -197,9 +197,3 @@ def _dollars(tokens_in: int, tokens_out: int, llm: LLMSettings) -> float | None:
     if llm.price_in is None and llm.price_out is None:
         return None
     return round((tokens_in * (llm.price_in or 0.0) + tokens_out * (llm.price_out or 0.0)) / 1e6, 4)
-
-
-def _cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

@@ -47,7 +47,7 @@ class EmbeddedEngine:
         retries: int = 3,
     ) -> None:
         self.model = model
-        self._server = _start(path, model, concurrency, context, threads or _cores())
+        self._server = _start(path, model, concurrency, context, threads or usable_cores())
         self._client = ServerEngine(
             str(self._server.listening_address),
             model,
@@ -109,7 +109,8 @@ def _start(path: Path, model: str, concurrency: int, context: int, threads: int)
         raise UserError(f"llama.cpp cannot load {path}: {error}", remedy="pull the model again") from error
 
 
-def _cores() -> int:
+def usable_cores() -> int:
+    """Cores this process may run on."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

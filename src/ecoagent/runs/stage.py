@@ -109,6 +109,14 @@ class Stage(ABC):
     def run_shard(self, ctx: RunContext, shard: Shard, directory: Path) -> None:
         """Write the shard's files into ``directory``."""
 
+    def shard_finished(self, directory: Path) -> bool:
+        """Whether a shard written before lacks nothing; if not, it is run again.
+
+        Args:
+            directory: its folder; its files are as they were written.
+        """
+        return True
+
     @abstractmethod
     def merge(self, ctx: RunContext, results: list[ShardResult]) -> StageReport:
         """Make the stage's outputs from its shards."""
@@ -249,9 +257,9 @@ def finished(stage: Stage, ctx: RunContext) -> StageOutcome | None:
 def execute(stage: Stage, ctx: RunContext, *, force: bool = False, mapper: Mapper = serial) -> StageOutcome:
     """Run a stage, or find it up to date.
 
-    Shards whose key and files are as recorded are kept; the others run through ``mapper``. Outputs
-    are written by the stage through atomic writers, the marker last, so that a process killed at
-    any moment leaves either the old state or the new.
+    Shards that are finished and whose key and files are as recorded are kept; the others run through
+    ``mapper``. Outputs are written by the stage through atomic writers, the marker last, so that a
+    process killed at any moment leaves either the old state or the new.
     """
     started = time.monotonic()
     if force:
@@ -269,7 +277,11 @@ def execute(stage: Stage, ctx: RunContext, *, force: bool = False, mapper: Mappe
         base = {k: base[k] for k in ("stage", "version", "package")}
     keys = {s.key: digest({**base, "ids": s.ids, "content": stage.shard_content(ctx, s)}) for s in shards}
     folder = ctx.paths.raw / stage.name
-    missing = [s for s in shards if not _shard_done(folder / s.key, keys[s.key])]
+    missing = [
+        s
+        for s in shards
+        if not (_shard_done(folder / s.key, keys[s.key]) and stage.shard_finished(folder / s.key))
+    ]
     if len(missing) < len(shards):
         ctx.progress.say(
             f"{stage.name}: {len(shards) - len(missing)} of {len(shards)} shards kept from before"
@@ -300,4 +312,6 @@ def execute(stage: Stage, ctx: RunContext, *, force: bool = False, mapper: Mappe
     write_text(marker_path(stage.name, ctx), json.dumps(marker, indent=1, default=str) + "\n")
     record_stage(ctx)
     ctx.progress.say(f"{stage.name}: done in {seconds:.1f} s")
+    if report.summary.get("incomplete"):
+        ctx.progress.say(f"{stage.name}: incomplete; the next run takes up what is missing")
     return StageOutcome(stage.name, "done", seconds, report)

@@ -25,14 +25,14 @@ class QueryRow(Record):
     query_type: str | None = Field(
         default=None, description="single, several or none: right tools of the request (real)."
     )
-    language: str = Field(description="ISO 639-1 code.")
+    language: str = Field(description="ISO 639-1 code; unknown where the source does not say.")
     split: Split = Field(description="Split, never shared by two equal normalised texts.")
     origin: str = Field(
         description="Syn: live, or replayed from published responses; real: the name of the request set."
     )
     licence: str = Field(description="Licence of the text.")
     quality_flags: list[str] = Field(default_factory=list, description="Flaws found, sorted.")
-    round_trip_rank: int | None = Field(default=None, description="Rank of the source tool when searched.")
+    round_trip_rank: int | None = Field(default=None, description="Best rank of its golds when searched.")
     verifier_raw: float | None = Field(
         default=None, description="Verifier's score for the source tool, where it was asked (syn)."
     )

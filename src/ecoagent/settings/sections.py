@@ -9,11 +9,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 from ecoagent.schema.tools import CATALOGS, Granularity
 
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
+SHARES_TOLERANCE = 1e-4
+"""Shares written with few digits (0.33333 three times) count as a whole."""
 
 
 def knob(default: Any, description: str, **kwargs: Any) -> Any:
@@ -169,11 +171,19 @@ class SynthesisSettings(Section):
     max_words: int = Field(120, ge=1, description="Figure 2, requirement 1.")
     jaccard: Fraction = Field(0.7, description="Near-duplicates above this are removed (Section 2).")
     verbatim_words: int = Field(6, ge=2, description="A run of this many words of the description is a copy.")
-    max_name_leak: Fraction = Field(0.3, description="Largest share of a tool's queries that name the tool.")
+    max_name_leak: Fraction = Field(
+        0.3,
+        description="Largest share of a tool's queries that name the tool, as its lines are accepted.",
+    )
     temperature: float = Field(0.8, ge=0, description="Not given in the paper.")
     top_p: float = Field(0.95, gt=0, le=1, description="Not given in the paper.")
     max_tokens: int = Field(320, ge=16, description="Limit of one response.")
-    max_attempts: int = Field(3, ge=1, description="Seeds tried per tool and intent while it is short.")
+    max_attempts: int = Field(
+        3,
+        ge=1,
+        description="Seeds tried per tool and intent while too few of its lines pass the line filters; round "
+        "trip and deduplication against other tools come later and lead to no further try.",
+    )
     live_per_catalog: int = Field(
         0, ge=0, description="Tools per catalog generated anew although llm.reference answers for them."
     )
@@ -181,11 +191,15 @@ class SynthesisSettings(Section):
         False, description="Ask the verifier about every query and its tool (not in the paper)."
     )
     max_round_trip_rank: int | None = Field(
-        None, ge=1, description="Drop a query whose tool the encoder ranks below this; none = keep all."
+        None,
+        ge=1,
+        description="Drop a query whose tool the encoder ranks below this; none = keep all. Applied when all "
+        "lines are there: tools that fall short by it are listed, not asked again.",
     )
     min_verifier_raw: Fraction | None = Field(
         None,
-        description="Drop a query the verifier scores below; none = keep all. Needs verify_queries.",
+        description="Drop a query the verifier scores below; none = keep all. Needs verify_queries. Applied "
+        "after the last round: tools that fall short by it are listed, not asked again.",
     )
     encoder: str = Field("all-MiniLM-L6-v2", description="SBERT that mines hard negatives (Section 2).")
     hard_negatives: int = Field(1, ge=0, description="Per positive; 140,244 negatives for 70,122 positives.")
@@ -195,6 +209,13 @@ class SynthesisSettings(Section):
     )
     splits: tuple[float, float, float] = Field((0.8, 0.1, 0.1), description="train, val, test by query.")
     cold_fraction: Fraction = Field(0.1, description="Share of tools whose queries are the cold split.")
+
+    @field_validator("min_verifier_raw")
+    @classmethod
+    def _scored(cls, least: float | None, info: ValidationInfo) -> float | None:
+        if least is not None and not info.data.get("verify_queries", True):
+            raise ValueError("no query is scored: set synthesis.verify_queries = true as well")
+        return least
 
 
 class LabelingSettings(Section):
@@ -223,7 +244,16 @@ class LabelingSettings(Section):
     calibration: Path | None = Field(None, description="Calibration file; none = the shipped ones.")
     verifier_max_tokens: int = Field(24, ge=1, description="Limit of one verdict.")
     max_verified: int | None = Field(None, ge=1, description="Queries verified; none = all.")
-    splits: tuple[float, float, float] = Field((0.0, 0.5, 0.5), description="train, val, test by query.")
+    splits: tuple[Fraction, Fraction, Fraction] = Field(
+        (0.0, 0.5, 0.5), description="train, val, test by query; they sum to 1."
+    )
+
+    @field_validator("splits")
+    @classmethod
+    def _whole(cls, shares: tuple[float, float, float]) -> tuple[float, float, float]:
+        if abs(sum(shares) - 1) > SHARES_TOLERANCE:
+            raise ValueError(f"shares of train, val and test must sum to 1; these sum to {sum(shares):g}")
+        return shares
 
 
 class TrainSettings(Section):

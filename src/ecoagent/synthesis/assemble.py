@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
@@ -35,6 +35,7 @@ class Merged:
         first: the line whose wording, intent and tool stand for the query: of the smallest tool id.
         golds: tools it was written for, sorted.
         flags: flaws of any of its lines, sorted.
+        verifier_raw: the verifier's best score for any of its golds; none where it was not asked.
         excluded: tools whose own near-duplicate of it was dropped: neither gold nor negative.
     """
 
@@ -42,6 +43,7 @@ class Merged:
     first: Query
     golds: tuple[str, ...]
     flags: tuple[str, ...]
+    verifier_raw: float | None = None
     excluded: frozenset[str] = frozenset()
 
 
@@ -67,7 +69,9 @@ def merge_texts(lines: Sequence[Query]) -> dict[str, Merged]:
         same.sort(key=lambda q: (q.tool_id, q.attempt, q.intent, q.line))
         golds = tuple(sorted({q.tool_id for q in same}))
         flags = tuple(sorted({f for q in same for f in q.flags}))
-        merged[identifier] = Merged(identifier, same[0], golds, flags)
+        # One right tool is enough: whose line stands for the query is a matter of ids.
+        raw = max((q.verifier_raw for q in same if q.verifier_raw is not None), default=None)
+        merged[identifier] = Merged(identifier, same[0], golds, flags, raw)
     return merged
 
 
@@ -82,10 +86,7 @@ def drop_near(merged: Mapping[str, Merged], threshold: float) -> tuple[list[Merg
     for twin in unique.dropped:
         for near in twin.near:
             excluded[near] |= set(merged[twin.id].golds) - set(merged[near].golds)
-    kept = [
-        Merged(m.query_id, m.first, m.golds, m.flags, frozenset(excluded[m.query_id]))
-        for m in (merged[i] for i in unique.kept)
-    ]
+    kept = [replace(merged[i], excluded=frozenset(excluded[i])) for i in unique.kept]
     return kept, [_dropped(twin, merged[twin.id]) for twin in unique.dropped]
 
 
@@ -138,7 +139,7 @@ def assemble(
     items = [SplitItem(m.query_id, by_id[m.first.tool_id].source, frozenset(m.golds)) for m in kept]
     splits = split_queries(items, settings.splits, cold, seed=seed)
     vectors: npt.NDArray[Any] = np.asarray(embed_queries([m.first.text for m in kept]))
-    ranks = best_ranks(vectors, [pool.with_duplicates([m.first.tool_id]) for m in kept], pool)
+    ranks = best_ranks(vectors, [pool.with_duplicates(m.golds) for m in kept], pool)
     queries = [
         _query_row(m, splits[m.query_id], rank, probability) for m, rank in zip(kept, ranks, strict=True)
     ]
@@ -171,15 +172,17 @@ def assemble(
 def keep_found(
     merged: Mapping[str, Merged], embed_queries: Any, pool: ToolPool, most: int
 ) -> tuple[dict[str, Merged], list[Rejected]]:
-    """Queries whose tool, or a duplicate of it, is among the ``most`` nearest; rejects for the others."""
+    """Queries one of whose golds, or a duplicate, is among the ``most`` nearest; rejects for the others."""
     ids = sorted(merged)
     if not ids:
         return {}, []
     vectors = np.asarray(embed_queries([merged[i].first.text for i in ids]))
-    ranks = best_ranks(vectors, [pool.with_duplicates([merged[i].first.tool_id]) for i in ids], pool)
+    ranks = best_ranks(vectors, [pool.with_duplicates(merged[i].golds) for i in ids], pool)
     kept = {i: merged[i] for i, rank in zip(ids, ranks, strict=True) if rank <= most}
     return kept, [
-        Rejected(i, "round_trip", "rank", f"{merged[i].first.tool_id} at rank {rank}: {merged[i].first.text}")
+        Rejected(
+            i, "round_trip", "rank", f"{', '.join(merged[i].golds)} at rank {rank}: {merged[i].first.text}"
+        )
         for i, rank in zip(ids, ranks, strict=True)
         if rank > most
     ]
@@ -188,7 +191,7 @@ def keep_found(
 def _query_row(
     query: Merged, split: str, rank: int, probability: Callable[[float], float] | None
 ) -> QueryRow:
-    raw = query.first.verifier_raw
+    raw = query.verifier_raw
     return QueryRow(
         query_id=query.query_id,
         text=query.first.text,

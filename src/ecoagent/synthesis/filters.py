@@ -18,7 +18,13 @@ TEMPLATE_WORDS, TEMPLATE_LINES = 6, 3
 """A template is this many first words that at least this many lines of a tool share."""
 LEAST_CONTENT = 3
 """Words that carry meaning in a run; "to send a message with the" is plain English, no copy."""
+LONG_NAME = 8
+"""Letters from which a one-word name leaks however it is written."""
+SHORT_NAME = 3
+"""Letters below which a one-word name never leaks."""
 _WORD = re.compile(r"\w+")
+_SENTENCE_START = re.compile(r"(?:^|[.!?…:][\"'”’)\]]*\s+|\n)[\"'“‘(\[]*$")
+"""Matches what stands before the first word of a sentence."""
 _SMALL_TEXT = """
     a an the this that these those of to in on at by for from with without as and or but if is are was were be
     been being it its i my me we our us you your can could will would should do does did have has had not
@@ -64,6 +70,11 @@ class Rejected:
     detail: str
 
 
+def line_id(query: Query) -> str:
+    """Where a line stands: tool, intent, round and place in the response."""
+    return f"{query.tool_id}|{query.intent}.{query.attempt}.{query.line}"
+
+
 def words(text: str) -> list[str]:
     r"""``\w+`` tokens of the normalised text, in order."""
     return _WORD.findall(normalize_query(text))
@@ -105,22 +116,38 @@ def _unnamed(text: str, names: Sequence[str]) -> str:
 def leaks_name(text: str, names: Sequence[str]) -> bool:
     """Whether a query names the tool: the name's words in a row, or the name written as one word.
 
-    Names of one short common word ("Search", "Mail") are no leak: people say them anyway.
+    A name of one short word is often plain English ("Search", "Mail"), which people say anyway: it
+    leaks only where it is written as a name, see ``_says_short_name``.
     """
-    query = words(text.replace("_", " "))
+    plain = text.replace("_", " ")
+    query = words(plain)
     for name in names:
         parts = words(name.replace("_", " "))
         if not parts:
             continue
         squashed = "".join(parts)
         if len(parts) == 1:
-            if len(squashed) >= 8 and squashed in query:
+            if (squashed in query) if len(squashed) >= LONG_NAME else _says_short_name(plain, name):
                 return True
         elif squashed in query or any(
             query[i : i + len(parts)] == parts for i in range(len(query) - len(parts) + 1)
         ):
             return True
     return False
+
+
+def _says_short_name(text: str, name: str) -> bool:
+    """Whether a one-word name stands in a text with a capital, and not as the first word of a sentence.
+
+    "Post it on Slack" does, for a tool called slack too; "Search for a flight" and "search" do not.
+    """
+    written = name.replace("_", " ").strip()
+    if sum(c.isalpha() for c in written) < SHORT_NAME:
+        return False
+    return any(
+        found.group() != found.group().lower() and not _SENTENCE_START.search(text, 0, found.start())
+        for found in re.finditer(rf"(?<!\w){re.escape(written)}(?!\w)", text, re.IGNORECASE)
+    )
 
 
 def reason_to_reject(
@@ -192,16 +219,29 @@ def other_names(siblings: Sequence[str], names: Sequence[str]) -> list[str]:
     return [s for s in siblings if not any(frozenset(words(s.replace("_", " "))) <= o for o in own)]
 
 
-def limit_name_leak(queries: Sequence[Query], share: float) -> tuple[list[Query], list[Query]]:
-    """Queries such that at most ``share`` of them name the tool, and the surplus, in order."""
+def limit_lines(
+    queries: Sequence[Query], share: float, most: int
+) -> tuple[list[Query], list[Query], list[Query]]:
+    """At most ``most`` queries, of which at most ``share`` name the tool; earlier ones are preferred.
+
+    Both limits in one pass: a cap set afterwards would cut clean lines and so raise the share.
+
+    Returns:
+        What is kept, what names the tool too often, and what is over the cap, each in order.
+    """
     clean = sum(NAME_LEAK not in q.flags for q in queries)
-    allowed = len(queries) if share >= 1 else int(clean * share / (1 - share) + 1e-9)
+    # Of n lines share * n may leak; n is the cap, or else every clean line with the leaks they allow.
+    allowed = most if share >= 1 else int(min(clean * share / (1 - share), share * most) + 1e-9)
     kept: list[Query] = []
+    leaking: list[Query] = []
     surplus: list[Query] = []
     for query in queries:
-        if NAME_LEAK in query.flags:
-            allowed -= 1
-            (kept if allowed >= 0 else surplus).append(query)
+        leaks = NAME_LEAK in query.flags
+        if leaks and not allowed:
+            leaking.append(query)
+        elif len(kept) == most:
+            surplus.append(query)
         else:
             kept.append(query)
-    return kept, surplus
+            allowed -= leaks
+    return kept, leaking, surplus

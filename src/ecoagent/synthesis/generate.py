@@ -9,7 +9,7 @@ from typing import Any
 
 from ecoagent.llm import AsksModel, GenerationRequest, GenerationResponse, to_response_row
 from ecoagent.retrieval.dedup import deduplicate
-from ecoagent.schema import ResponseRow, normalize_query, tokens
+from ecoagent.schema import ResponseRow, query_id, tokens
 from ecoagent.settings import SynthesisSettings
 from ecoagent.synthesis.filters import (
     Query,
@@ -17,7 +17,8 @@ from ecoagent.synthesis.filters import (
     flag_templates,
     flagged,
     leaks_name,
-    limit_name_leak,
+    limit_lines,
+    line_id,
     other_names,
     reason_to_reject,
 )
@@ -121,14 +122,14 @@ def generate(
         answers = engine.generate(requests, on_response, label=label if not attempt else f"{label}, again")
         for ask, request, answer in zip(asks, requests, answers, strict=True):
             rows[answer.request_hash] = to_response_row(request, answer)
-            _count(counts, answer)
+            count_answer(counts, answer)
             _collect(state[ask.tool_id], ask, request, answer, tools[ask.tool_id], settings)
         for tool_id in dict.fromkeys(a.tool_id for a in asks):
             state[tool_id].coverage.attempts = attempt + 1
-            state[tool_id].kept, _ = _select(state[tool_id].found, settings)
+            state[tool_id].kept, _ = select_lines(state[tool_id].found, settings)
     result = Generated(responses=[rows[h] for h in sorted(rows)], stats=dict(sorted(counts.items())))
     for tool in state.values():
-        tool.kept, surplus = _select(tool.found, settings)
+        tool.kept, surplus = select_lines(tool.found, settings)
         tool.coverage.accepted = len(tool.kept)
         tool.coverage.short = len(tool.kept) < settings.min_queries_per_tool
         result.queries += flag_templates(tool.kept)
@@ -137,7 +138,8 @@ def generate(
     return result
 
 
-def _count(counts: Counter[str], answer: GenerationResponse) -> None:
+def count_answer(counts: Counter[str], answer: GenerationResponse) -> None:
+    """Count a response: requests, live and replayed, failed, tokens."""
     counts["requests"] += 1
     counts["replayed" if answer.replayed else "live"] += 1
     counts["failed"] += not answer.ok
@@ -199,30 +201,33 @@ def known_names(source: ToolSource) -> tuple[str, ...]:
     return (*source.names, *filter(None, (source.facts.group,)))
 
 
-def _select(found: Sequence[Query], settings: SynthesisSettings) -> tuple[list[Query], list[Rejected]]:
+def select_lines(found: Sequence[Query], settings: SynthesisSettings) -> tuple[list[Query], list[Rejected]]:
     """A tool's lines without near-duplicates, surplus name leaks and what is over the cap.
 
-    Deterministic in the order of rounds and lines: earlier lines are preferred.
+    Near-duplicates go greedily in the order of query ids, as over the whole set: the canonical line has
+    the smallest id. Equal ids are one query, said first by the line that stays. The order of what is
+    kept is that of rounds and lines: earlier ones are preferred under the limits.
     """
     rejects: list[Rejected] = []
-    by_key = {f"{place:05d}": query for place, query in enumerate(found)}
-    sets = {key: tokens(q.text) for key, q in by_key.items()}
-    unique = deduplicate(sets, settings.jaccard)
+    first: dict[str, Query] = {}
+    for query in found:
+        identifier = query_id("syn", query.text)
+        if first.setdefault(identifier, query) is not query:
+            detail = f"equal to {identifier} of {line_id(first[identifier])}: {query.text}"
+            rejects.append(Rejected(line_id(query), "filter", "repeated", detail))
+    unique = deduplicate({i: tokens(q.text) for i, q in first.items()}, settings.jaccard)
     for twin in unique.dropped:
-        same = normalize_query(by_key[twin.id].text) == normalize_query(by_key[twin.witness].text)
-        reason = "repeated" if same else "near_duplicate"
-        detail = f"Jaccard {twin.similarity:.3f} with {by_key[twin.witness].text!r}: {by_key[twin.id].text}"
-        rejects.append(Rejected(line_id(by_key[twin.id]), "filter", reason, detail))
-    kept, leaking = limit_name_leak([by_key[k] for k in unique.kept], settings.max_name_leak)
+        # The witness's text as well, for people who read the rejects.
+        witness = f"{twin.witness} {first[twin.witness].text!r}"
+        detail = f"Jaccard {twin.similarity:.3f} with {witness}: {first[twin.id].text}"
+        rejects.append(Rejected(line_id(first[twin.id]), "filter", "near_duplicate", detail))
+    canonical = set(unique.kept)
+    kept, leaking, surplus = limit_lines(
+        [q for i, q in first.items() if i in canonical], settings.max_name_leak, settings.max_queries_per_tool
+    )
     rejects += [Rejected(line_id(q), "filter", "name_leak", q.text) for q in leaking]
-    cap = settings.max_queries_per_tool
-    rejects += [Rejected(line_id(q), "filter", "surplus", q.text) for q in kept[cap:]]
-    return kept[:cap], rejects
-
-
-def line_id(query: Query) -> str:
-    """Where a line stands: tool, intent, round and place in the response."""
-    return f"{query.tool_id}|{query.intent}.{query.attempt}.{query.line}"
+    rejects += [Rejected(line_id(q), "filter", "surplus", q.text) for q in surplus]
+    return kept, rejects
 
 
 def as_row(value: Query | Rejected | Coverage) -> dict[str, Any]:

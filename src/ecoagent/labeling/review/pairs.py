@@ -11,6 +11,7 @@ from typing import Any
 
 import polars as pl
 
+from ecoagent.labeling.prepare import NOT_VERIFIED
 from ecoagent.labeling.requests import load_requests
 from ecoagent.labeling.review.sample import Band, ReviewItem, SetName, item_id
 from ecoagent.labeling.stats import HARD_MARGIN
@@ -146,7 +147,7 @@ def _real(
     judged = []
     for row in verdicts.iter_rows(named=True):
         if row["stage"] != "verifier" or row["verifier_raw"] is None:
-            left_out[row["reason"] or "not_verified"] += 1
+            left_out[row["reason"] or NOT_VERIFIED] += 1
         else:
             judged.append(row)
     queries = {
