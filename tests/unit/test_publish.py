@@ -239,7 +239,7 @@ def test_empty_split_is_refused(run: RunContext, tables: RunTables) -> None:
     ):
         check_splits(split_frames(select(tables, "publish")), run.settings)
     tables["real_qrels"] = tables["real_qrels"].clear()
-    with pytest.raises(UserError, match=r"of config 'real' would be empty .*verifier_threshold = 0.5"):
+    with pytest.raises(UserError, match=r"of config 'real' would be empty .*verifier_threshold = 0.65"):
         check_splits(split_frames(select(tables, "publish")), run.settings)
 
 

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from ecoagent.llm import ReferenceResponses, ResponseStore, StoredEngine, open_reference, write_reference
-from ecoagent.schema import ScoredTool
+from ecoagent.publish.reference import table_facts
+from ecoagent.runs import read_rows, sha256_file, write_table
+from ecoagent.schema import QueryRow, ScoredTool
 from ecoagent.settings import SynthesisSettings, UserError, load_settings
 from ecoagent.synthesis.generate import generate
 from ecoagent.synthesis.plan import by_group, live_tools
@@ -104,3 +106,19 @@ def test_live_tools_are_some_of_every_catalog() -> None:
     assert len(two) == 8, "two of each of four catalogs"
     assert live_tools(dict(reversed(sources.items())), 2, seed=0) == two
     assert live_tools(sources, 99, seed=0) == sources.keys() and not live_tools(sources, 0, seed=0)
+
+
+def test_a_live_run_and_its_replay_are_the_same_reference_build(tmp_path: Path) -> None:
+    row = {"query_id": "q:syn:0123456789ab", "text": "find my parcel", "set": "syn", "language": "en"}
+    row |= {"split": "test", "licence": "Apache-2.0", "source_tool_id": "crewai:X", "quality_flags": []}
+    paths = [
+        write_table(tmp_path / origin / "syn_queries.parquet", [{**row, "origin": origin}], QueryRow)
+        for origin in ("live", "replayed")
+    ]
+    assert sha256_file(paths[0]) != sha256_file(paths[1])
+    assert table_facts(paths[0]) == table_facts(paths[1])
+    assert table_facts(paths[1])["sha256"] == sha256_file(paths[1]), "a replay's own bytes"
+    changed = {**row, "text": "find it", "origin": "live"}
+    other = write_table(tmp_path / "syn_queries.parquet", [changed], QueryRow)
+    assert table_facts(other)["content"] != table_facts(paths[1])["content"]
+    assert [q.origin for q in read_rows(paths[0], QueryRow)] == ["live"], "the run's table stays as it is"

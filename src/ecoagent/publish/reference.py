@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,11 +23,13 @@ from ecoagent.runs import (
     load_manifest,
     processor,
     read_json,
+    read_rows,
     read_table,
     sha256_file,
     write_json,
+    write_table,
 )
-from ecoagent.schema import SCHEMA_VERSION
+from ecoagent.schema import SCHEMA_VERSION, QueryRow
 from ecoagent.settings import MissingInputError, UserError, result_settings
 
 STATISTICS = "statistics.json"
@@ -37,6 +40,8 @@ _ENCODED = pl.selectors.float()
 """Cosines: their last digit depends on the processor, and what is ranked by them with it."""
 _BY_COSINE = frozenset({"round_trip_rank"})
 _CHOSEN_BY_COSINE = frozenset({"syn_pairs", "duplicates"})
+_WITH_ORIGIN = "syn_queries"
+"""Its queries say live or replayed; a reference build is known by what a replay of it writes."""
 
 
 @dataclass(frozen=True)
@@ -141,14 +146,25 @@ def _tables(ctx: RunContext, stages: dict[str, Any]) -> list[Path]:
 
 
 def table_facts(path: Path) -> dict[str, Any]:
-    """Rows of a table, the digest of its bytes, and that of what no encoder computed."""
-    table = read_table(path)
-    plain = table.select(~_ENCODED).drop(*(c for c in table.columns if c in _BY_COSINE))
-    return {
-        "rows": table.height,
-        "sha256": sha256_file(path),
-        "content": None if path.stem in _CHOSEN_BY_COSINE else digest(plain.to_dicts()),
-    }
+    """Rows of a table, the digest of its bytes, and that of what no encoder computed.
+
+    Both are of the table that a replay writes: a live run and its replay are the same reference build.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        if path.stem == _WITH_ORIGIN:
+            path = _as_replayed(path, Path(folder))
+        table = read_table(path)
+        plain = table.select(~_ENCODED).drop(*(c for c in table.columns if c in _BY_COSINE))
+        return {
+            "rows": table.height,
+            "sha256": sha256_file(path),
+            "content": None if path.stem in _CHOSEN_BY_COSINE else digest(plain.to_dicts()),
+        }
+
+
+def _as_replayed(path: Path, folder: Path) -> Path:
+    rows = (row.model_copy(update={"origin": "replayed"}) for row in read_rows(path, QueryRow))
+    return write_table(folder / path.name, rows, QueryRow)
 
 
 def load_statistics(folder: Path) -> dict[str, Any]:
