@@ -335,6 +335,10 @@ def test_the_estimate_counts_the_verifier_at_most(tmp_path: Path, model: Scripte
     assert estimate["verification_minutes_at_most"] > 0 and model.seen == []
     capped = _context(tmp_path / "b", "synthesis.verify_queries=true", "synthesis.max_queries_per_tool=10")
     assert SynthesizeStage().estimate(capped)["verification_requests_at_most"] == 12 * 10
+    published = ('llm.reference="shipped"', "synthesis.live_per_catalog=1", "synthesis.verify_queries=true")
+    replay = SynthesizeStage().estimate(_context(tmp_path / "c", *published))
+    assert 0 < replay["generated_anew"] < 12
+    assert replay["verification_requests_at_most"] == replay["generated_anew"] * 12
 
 
 def _lines(*texts: str) -> list[Query]:

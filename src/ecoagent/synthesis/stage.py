@@ -146,11 +146,12 @@ class SynthesizeStage(Stage):
             ),
             settings,
         )
-        anew = len(live) if settings.llm.reference else len(chosen)
-        found = {"tools": len(chosen), "generated_anew": anew, **cost.as_record()}
-        if settings.synthesis.verify_queries:
+        # Published responses hold the verdicts of the others as well.
+        anew = sorted(live) if settings.llm.reference else chosen
+        found = {"tools": len(chosen), "generated_anew": len(anew), **cost.as_record()}
+        if settings.synthesis.verify_queries and anew:
             lines = min(sum(lines_per_intent(settings.synthesis)), settings.synthesis.max_queries_per_tool)
-            cards = [ToolCard.of(tools[i]) for i in chosen]
+            cards = [ToolCard.of(tools[i]) for i in anew]
             asked = verification_cost(settings, cards, [TYPICAL_QUERY], lines * len(cards)).as_record()
             # What the store answers cannot be told: the texts are not yet known.
             found |= {
