@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from unittest import mock
 
 import pytest
@@ -16,6 +16,13 @@ from ecoagent.schema import tokens
 
 SETS = st.frozensets(st.sampled_from("abcdefghijklmnop"), max_size=12)
 THRESHOLDS = st.sampled_from([0.0, 0.3, 0.5, 0.6, 2 / 3, 0.7, 0.75, 0.8, 0.9, 1.0]) | st.floats(0, 1)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def joined() -> Iterator[None]:
+    """Few sets go through the join as well, or these tests would compare one thing with itself."""
+    with mock.patch.object(dedup, "FEW", -1):
+        yield
 
 
 def _named(sets: list[frozenset[str]]) -> dict[str, frozenset[str]]:
@@ -38,6 +45,18 @@ def test_join_equals_brute_force(
         found = _checked(_named(sets), threshold)
     assert {*found.kept, *(d.id for d in found.dropped)} == {*_named(sets)}
     assert all(d.witness == d.near[0] < d.id for d in found.dropped)
+
+
+@pytest.mark.parametrize("count", [5, 6])
+def test_up_to_a_few_sets_are_compared_pair_by_pair(count: int) -> None:
+    with mock.patch.object(dedup, "FEW", 5), mock.patch.object(dedup, "_Join") as join:
+        join.side_effect = AssertionError
+        sets = _named([frozenset({str(i), "a", "b", "c"}) for i in range(count)])
+        if count == 5:
+            assert len(deduplicate(sets).kept) == 5
+        else:
+            with pytest.raises(AssertionError):
+                deduplicate(sets)
 
 
 @settings(max_examples=100, deadline=None)

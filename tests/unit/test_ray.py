@@ -112,9 +112,9 @@ def test_a_cluster_writes_the_same_bytes_and_a_killed_worker_loses_nothing(
         assert files(ctx) == expected
         marker = read_json(ctx.paths.markers / "synthesize.json")
         assert marker["shards"]["run"] == marker["shards"]["planned"] > 4
-        # Asked again: at most what the killed worker had in flight.
+        # Asked again: at most what the killed worker had in flight, or had received and not yet stored.
         again = {seed: n for seed, n in Counter(server.seeds).items() if n > 1}
-        assert len(again) <= ctx.settings.llm.concurrency and set(again.values()) <= {2}
+        assert len(again) <= 2 * ctx.settings.llm.concurrency and set(again.values()) <= {2}
         store = ResponseStore(ctx.settings.llm.store)
         assert store.count() == len(set(server.seeds)) == alone
         store.close()

@@ -13,8 +13,8 @@ tokens of the smaller and the first b - o(b) + 1 of the larger, where o(b) is th
 partner of it can have (prefix filter: Chaudhuri et al. 2006; the short prefix of the smaller set: Xiao et
 al. 2008, PPJoin). Sparse matrix products of a block of queries with the kept ones find the pairs that do;
 hashed bitmaps, which never differ in more places than the sets do, rule out most of them; what is left
-is counted token by token. All comparisons are made in integers, so that a similarity of exactly 0.7 is
-not above 0.7.
+is counted token by token. A few sets, as the lines of one tool, are compared pair by pair. All comparisons
+are made in integers, so that a similarity of exactly 0.7 is not above 0.7.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ PRODUCTS = 4_000_000
 """Multiplications of one sparse product, and so the pairs held at a time: bounds memory."""
 WORDS = 4
 """64-bit words of a bitmap."""
+FEW = 40
+"""Queries up to which comparing every pair takes less time than laying out the join."""
 
 Tokens = frozenset[str]
 Ints = npt.NDArray[np.int64]
@@ -213,6 +215,8 @@ def deduplicate(queries: Mapping[str, Tokens], threshold: float = 0.7) -> Dedupl
         ValueError: the threshold is not between 0 and 1.
     """
     exact = _exact(threshold)
+    if len(queries) <= FEW:
+        return deduplicate_brute(queries, threshold)
     ids = sorted(queries)
     if exact == 1:
         return Deduplicated(tuple(ids), ())
@@ -242,7 +246,7 @@ def deduplicate(queries: Mapping[str, Tokens], threshold: float = 0.7) -> Dedupl
 
 
 def deduplicate_brute(queries: Mapping[str, Tokens], threshold: float = 0.7) -> Deduplicated:
-    """The definition itself, every pair compared: for tests and the benchmark."""
+    """The definition itself, every pair compared: for a few queries, and for tests and the benchmark."""
     exact = _exact(threshold)
     kept: list[str] = []
     witnesses: dict[str, str] = {}

@@ -76,6 +76,7 @@ class _Tool:
     coverage: Coverage
     found: list[Query] = field(default_factory=list)
     kept: list[Query] = field(default_factory=list)
+    surplus: list[Rejected] = field(default_factory=list)
     rejects: list[Rejected] = field(default_factory=list)
 
 
@@ -126,14 +127,14 @@ def generate(
             _collect(state[ask.tool_id], ask, request, answer, tools[ask.tool_id], settings)
         for tool_id in dict.fromkeys(a.tool_id for a in asks):
             state[tool_id].coverage.attempts = attempt + 1
-            state[tool_id].kept, _ = select_lines(state[tool_id].found, settings)
+            tool = state[tool_id]
+            tool.kept, tool.surplus = select_lines(tool.found, settings)
     result = Generated(responses=[rows[h] for h in sorted(rows)], stats=dict(sorted(counts.items())))
     for tool in state.values():
-        tool.kept, surplus = select_lines(tool.found, settings)
         tool.coverage.accepted = len(tool.kept)
         tool.coverage.short = len(tool.kept) < settings.min_queries_per_tool
         result.queries += flag_templates(tool.kept)
-        result.rejects += tool.rejects + surplus
+        result.rejects += tool.rejects + tool.surplus
         result.coverage.append(tool.coverage)
     return result
 
