@@ -37,8 +37,10 @@ KEPT = 385
 """Kept pairs that hold the half-width of precision at 5 points, whatever its value."""
 MOST = 4
 """Pairs verified at most, as a multiple of the pairs wanted to be judged or kept."""
-BATCH = (10, 50)
-"""Queries a batch, at least and at most."""
+FIRST = 50
+"""Queries of the first batch."""
+BATCH = (10, 200)
+"""Queries a later batch, at least and at most: in a large one, more pairs share a tool and its prompt."""
 Pair = tuple[str, str]
 
 
@@ -194,6 +196,8 @@ class _Run:
 
     def _queries_wanted(self, pairs: int, kept: int) -> int:
         """Size of the next batch, by what a query gave so far; 0 = every chain has enough."""
+        if not self.drawn:
+            return FIRST
         least, most = BATCH
         wanted = 0
         for count in self.counts.values():
