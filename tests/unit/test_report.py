@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from ecoagent.report import ReportStage, RunFiles, render_report
 from ecoagent.report.figures import dynamic_figure, mrr_figure, reliability_figure
 from ecoagent.report.generation import Cut, agreement, origin_rows, rank_counts, reject_steps
 from ecoagent.report.labelled import calibration_facts, gold_overlap, hard_cases, pooling
-from ecoagent.report.measured import labeller_tables, review_section
+from ecoagent.report.measured import labeller_tables, review_section, shipped_labeller
 from ecoagent.report.results import read_dynamic, read_offline
 from ecoagent.report.stage import read_files
 from ecoagent.report.throughput import throughput_rows
@@ -340,12 +341,20 @@ def test_results_of_other_commands_are_shown(tmp_path: Path) -> None:
     assert checker.open == [] and (ctx.paths.report / "round_trip_mrr.png").is_file()
     words = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", text))
     assert "toolbench: m (embedded, form yes_no), candidates by e" in words
+    assert "Measured once for the release" not in words
     assert "Fewer pairs than wanted" in words and "weighted to the whole set" in words
     assert "None of them" not in words and "none is a person" in words
     assert "−0.020, p 0.210 −0.050 to +0.010" in words and "A note." in words
     assert "ecoagent ablate" not in words and "ecoagent review sample" not in words
     # The ablation's own cut is used for the ranks too.
     assert "among the first 2 for" in words
+
+
+def test_without_a_judged_labeller_of_its_own_a_run_shows_the_shipped_one(run: RunContext, page: str) -> None:
+    assert read_files(run).labeller_shipped and "Measured once for the release" in page
+    for table in labeller_tables(shipped_labeller(run.settings.llm.model)):
+        assert table["title"] in unescape(page) and table["enough"] is not None
+    assert shipped_labeller("another-verifier") is None
 
 
 def test_a_models_judgement_is_never_a_persons() -> None:

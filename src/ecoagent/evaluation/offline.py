@@ -135,6 +135,11 @@ def offline_notes(data: EvalData, splits: Sequence[JudgedSplit], depth: int) -> 
         "Recall@k is the share of a query's golds among the first k, Hit@k whether any is.",
     ]
     present = {(s.set_name, s.split) for s in splits}
+    if ("real", "test") in present:
+        notes.append(
+            "Real's golds were judged among what the labelling step's encoder and BM25 proposed: "
+            "a right tool that only another ranker finds counts as wrong."
+        )
     for set_name, split in JUDGED:
         found = data.queries.get((set_name, split), TextSet((), ()))
         if (set_name, split) not in present:

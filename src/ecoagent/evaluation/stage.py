@@ -49,7 +49,7 @@ class EvaluateStage(Stage):
     """Judges every ranker on the reported splits, and every policy under failing tools."""
 
     name: ClassVar[str] = "evaluate"
-    version: ClassVar[str] = "1"
+    version: ClassVar[str] = "2"
     sections: ClassVar[tuple[str, ...]] = ("evaluate", "train")
 
     def inputs(self, ctx: RunContext) -> list[Path]:
@@ -235,11 +235,17 @@ def rounded(value: Any) -> Any:
 
 
 def _training_notes(ctx: RunContext) -> list[str]:
+    notes = []
+    if {"encoder", "rated_wo_contrastive"} <= {*ctx.settings.evaluate.rankers}:
+        notes.append(
+            f"RATED w/o Contrastive is the untrained encoder with RATED's pooling "
+            f"({ctx.settings.train.pooling}); the untrained encoder's own row has its makers' pooling."
+        )
     found = deviations(ctx.settings.train)
-    if not found:
-        return []
-    listed = ", ".join(f"{d['setting']} = {d['here']} (paper: {d['paper']})" for d in found)
-    return [f"Training deviates from the paper: {listed}."]
+    if found:
+        listed = ", ".join(f"{d['setting']} = {d['here']} (paper: {d['paper']})" for d in found)
+        notes.append(f"Training deviates from the paper: {listed}.")
+    return notes
 
 
 def summary_rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -44,7 +44,11 @@ def lines_figure(accepted: int, rejected: Sequence[tuple[str, str, int]]) -> byt
         step: (BAD, PALETTE[4], PALETTE[3], PALETTE[5], PALETTE[6])[i % 5] for i, step in enumerate(steps)
     }
     figure, axis = plt.subplots(figsize=(WIDTH, 1.0 + 0.27 * (len(rejected) + 1)), layout="constrained")
-    names = ["accepted", *(reason.replace("_", " ") for _, reason, _ in rejected)]
+    reasons = [reason for _, reason, _ in rejected]
+    names = [
+        "accepted",
+        *((f"{r} ({s})" if reasons.count(r) > 1 else r).replace("_", " ") for s, r, _ in rejected),
+    ]
     values = [accepted, *(n for _, _, n in rejected)]
     _bars(axis, names, values, [GOOD, *(tint[s] for s, _, _ in rejected)], sum(values))
     axis.set_xlabel("lines (share of all)")

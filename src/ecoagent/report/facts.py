@@ -196,8 +196,8 @@ def cross_table(frame: pl.DataFrame, row: str, column: str, order: Iterable[str]
 
 YIELD_WORDS = {
     "requests_read": "Requests read",
-    "queries_taken": "Distinct queries taken",
-    "queries_with_candidates": "Queries with a candidate near enough",
+    "queries_taken": "Distinct queries, less the calibration fold",
+    "queries_with_candidates": "Queries with a candidate",
     "candidate_pairs": "Candidate pairs",
     "queries_verified": "Queries the verifier saw",
     "pairs_verified": "Pairs the verifier judged",

@@ -10,7 +10,7 @@ from typing import Any
 
 import polars as pl
 
-from ecoagent.runs import read_json
+from ecoagent.runs import Kind, each_with_fields, read_object
 from ecoagent.schema import SOURCES
 
 GROWTH_FILE = "growth.json"
@@ -53,6 +53,15 @@ class MonthRow:
     added: int
     removed: int
     pinned: bool
+
+
+_MONTH: dict[str, Kind] = {
+    "month": str,
+    "source": str,
+    **dict.fromkeys(("total", "reliable", "base", "added", "removed"), int),
+    "pinned": bool,
+}
+"""A ``MonthRow`` as it is written."""
 
 
 def months_between(first: str, last: str) -> list[str]:
@@ -238,12 +247,32 @@ def as_rows(rows: Iterable[MonthRow]) -> list[dict[str, Any]]:
 
 
 def load_growth(out: Path) -> dict[str, Any] | None:
-    """``out/results/growth.json`` of a run; ``None`` if ``ecoagent growth`` was not run on it."""
+    """``out/results/growth.json`` of a run; ``None`` if ``ecoagent growth`` was not run on it.
+
+    Raises:
+        UserError: the file is damaged.
+    """
     path = out / "results" / GROWTH_FILE
-    if not path.is_file():
-        return None
-    found = read_json(path)
-    return found if isinstance(found, dict) and "all" in found else None
+    return read_growth(path) if path.is_file() else None
+
+
+def read_growth(path: Path) -> dict[str, Any]:
+    """A ``growth.json``.
+
+    Raises:
+        UserError: the file is missing, damaged, or lacks what is shown of it.
+    """
+    parts: dict[str, dict[str, Kind]] = {
+        "all": _MONTH,
+        "rows": _MONTH,
+        "crawls": {"run": str, "date": str, "source": str, "total": int, "reliable": int},
+        "undated": {"source": str, "tools": int, "reliable": int, "why": str},
+    }
+    remedy = "run `ecoagent growth --force` on the run"
+    found = read_object(path, dict.fromkeys(parts, list) | {"notes": list, "dates_from": str}, remedy=remedy)
+    for part, own in parts.items():
+        each_with_fields(path, found[part], own, within=part, remedy=remedy)
+    return found
 
 
 def growth_section(content: Mapping[str, Any] | None, tools: pl.DataFrame) -> dict[str, Any]:

@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib import resources
 from typing import Any
 
+from ecoagent.runs import read_json
+
+SHIPPED = "data/labeller.json"
+"""In ``ecoagent.labeling``: reports of the labeller as the local profile uses it."""
 STAGE_WORDS = {
     "candidates": "candidates",
     "cosine": "after the cosine",
     "verifier": "after the verifier",
     "deduplication": "after deduplication",
 }
+
+
+def shipped_labeller(model: str) -> dict[str, Any] | None:
+    """The shipped reports of a verifier; None where there are none."""
+    with resources.as_file(resources.files("ecoagent.labeling").joinpath(SHIPPED)) as path:
+        reports = [r for r in read_json(path)["reports"] if r["model"] == model]
+    return {"reports": reports} if reports else None
 
 
 def labeller_tables(content: Any) -> list[dict[str, Any]]:

@@ -48,7 +48,8 @@ class RunFiles:
     round_trip: Mapping[str, Any] | None = None
     """``round_trip.json``, where ``ecoagent ablate round-trip`` was run."""
     labeller: Any = None
-    """``labeller.json``, where ``ecoagent label --evaluate-on`` was run."""
+    """``labeller.json``, where ``ecoagent label --evaluate-on`` was run; else the shipped one."""
+    labeller_shipped: bool = False
     review: Mapping[str, Any] | None = None
     """``review.json``, where ``ecoagent review score`` was run."""
 
@@ -274,6 +275,7 @@ def render_report(files: RunFiles, settings: Settings) -> Report:
             ].n_unique(),
         },
         chain=chain,
+        labeller_shipped=files.labeller_shipped,
         syn_reasons=facts.reasons(tables["syn_rejects"]["reason"].to_list()),
         syn_table=facts.cross_table(syn, "intent", "split", SPLIT_ORDER),
         syn_samples=facts.query_samples(tables, "syn", "intent"),

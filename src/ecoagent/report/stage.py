@@ -6,17 +6,24 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from ecoagent.audit import SPECS, load_tables
+from ecoagent.audit.stage import load_audit
 from ecoagent.reliability.flaws import load_flaws
 from ecoagent.report.growth import GROWTH_FILE, load_growth
+from ecoagent.report.measured import shipped_labeller
 from ecoagent.report.render import RunFiles, render_report
 from ecoagent.runs import (
+    AGAIN,
+    Kind,
     RunContext,
     Shard,
     ShardResult,
     Stage,
     StageReport,
+    UnreadableError,
+    each_with_fields,
     load_manifest,
     read_json,
+    read_object,
     sha256_file,
     write_bytes,
     write_text,
@@ -34,7 +41,7 @@ class ReportStage(Stage):
     """One self-contained page of everything a run found."""
 
     name: ClassVar[str] = "report"
-    version: ClassVar[str] = "3"
+    version: ClassVar[str] = "4"
     sections: ClassVar[tuple[str, ...]] = (
         "crawl", "reliability", "llm", "synthesis", "labeling", "train", "evaluate", "audit", "publish",
     )  # fmt: skip
@@ -57,7 +64,12 @@ class ReportStage(Stage):
     def extra_key(self, ctx: RunContext) -> dict[str, Any]:
         """The templates, and what the heading shows."""
         names = {p.name: sha256_file(p) for p in sorted(TEMPLATES.iterdir()) if p.is_file()}
-        return {"templates": names, "profile": ctx.settings.profile, "run": ctx.settings.run_name}
+        return {
+            "templates": names,
+            "profile": ctx.settings.profile,
+            "run": ctx.settings.run_name,
+            "shipped_labeller": shipped_labeller(ctx.settings.llm.model),
+        }
 
     def run_shard(self, ctx: RunContext, shard: Shard, directory: Path) -> None:
         """Render the page and its pictures."""
@@ -86,24 +98,43 @@ def read_files(ctx: RunContext) -> RunFiles:
     core, out = ctx.paths.core, ctx.paths.out
     manifest = load_manifest(ctx.paths.manifest)
     published = manifest.get("stages", {}).get("publish", {})
+    own = read_found(out / "results" / LABELLER, (dict, list))
     return RunFiles(
         tables=load_tables(core),
-        offline=read_json(out / "results" / "offline.json"),
-        dynamic=read_json(out / "results" / "dynamic.json"),
-        training=read_json(core / "training.json"),
-        label_stats=read_json(core / "label_stats.json"),
-        audit=read_json(out / "audit.json"),
+        offline=_with_rows(out / "results" / "offline.json"),
+        dynamic=_with_rows(out / "results" / "dynamic.json"),
+        training=read_object(core / "training.json", remedy="run `ecoagent train --force` on the run"),
+        label_stats=read_object(core / "label_stats.json", remedy="run `ecoagent label --force` on the run"),
+        audit=load_audit(out / "audit.json"),
         published={"rows": published.get("rows", {}), "left_out": published.get("rejects", {})},
         manifest=manifest,
         growth=load_growth(out),
         flaws=load_flaws(out),
-        coverage=[row for row in read_found(core / COVERAGE) or [] if isinstance(row, dict)],
+        coverage=[row for row in read_found(core / COVERAGE, (list, dict)) or [] if isinstance(row, dict)],
         round_trip=read_found(out / "results" / ROUND_TRIP),
-        labeller=read_found(out / "results" / LABELLER),
+        labeller=own or shipped_labeller(ctx.settings.llm.model),
+        labeller_shipped=own is None,
         review=read_found(out / "results" / REVIEW),
     )
 
 
-def read_found(path: Path) -> Any:
-    """A JSON file that may not be there; then none."""
-    return read_json(path) if path.is_file() else None
+def _with_rows(path: Path) -> dict[str, Any]:
+    """A result file of the evaluation; it is read leniently later, but has rows."""
+    remedy = "run `ecoagent evaluate --force` on the run"
+    found = read_object(path, {"rows": list}, remedy=remedy)
+    each_with_fields(path, found["rows"], {}, within="rows", remedy=remedy)
+    return found
+
+
+def read_found(path: Path, kind: Kind = dict) -> Any:
+    """A JSON file that may not be there; then none.
+
+    Raises:
+        UserError: the file is damaged, or of another kind.
+    """
+    if not path.is_file():
+        return None
+    found = read_json(path)
+    if not isinstance(found, kind):
+        raise UnreadableError(f"{path} is damaged: its form is another", remedy=AGAIN)
+    return found
