@@ -160,6 +160,19 @@ def test_log_probabilities_answer_where_the_text_is_blank(httpserver: HTTPServer
     assert engine(httpserver).generate([ask("hi").model_copy(update={"sampling": sampling})])[0].ok
 
 
+@pytest.mark.parametrize("said", ["nan", "-inf", "-5", "soon"])
+def test_a_retry_after_that_is_no_pause_is_none(httpserver: HTTPServer, said: str) -> None:
+    httpserver.expect_ordered_request(CHAT).respond_with_data("slow", 429, {"Retry-After": said})
+    httpserver.expect_ordered_request(CHAT).respond_with_json(reply())
+    got: list[bool] = []
+    client = engine(httpserver)
+    thread = threading.Thread(target=lambda: got.extend(r.ok for r in client.generate([ask("hi")])))
+    thread.daemon = True
+    thread.start()
+    thread.join(10)
+    assert got == [True]
+
+
 def test_retry_after_may_be_a_date(httpserver: HTTPServer) -> None:
     when = format_datetime(datetime.now(UTC) + timedelta(seconds=2), usegmt=True)
     httpserver.expect_ordered_request(CHAT).respond_with_data("slow", 429, {"Retry-After": when})

@@ -12,7 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ecoagent.llm import GenerationRequest, GenerationResponse
+from ecoagent.llm import (
+    GenerationRequest,
+    GenerationResponse,
+    answered_by_reference,
+    to_response_row,
+    write_reference,
+)
 from ecoagent.retrieval.dedup import deduplicate_brute
 from ecoagent.runs import RunContext, digest, execute, read_json, read_rows, sha256_file, write_table
 from ecoagent.schema import (
@@ -26,7 +32,7 @@ from ecoagent.schema import (
     query_id,
     tokens,
 )
-from ecoagent.settings import SynthesisSettings
+from ecoagent.settings import LLMSettings, SynthesisSettings
 from ecoagent.synthesis import stage as stage_module
 from ecoagent.synthesis.filters import NAME_LEAK, Query
 from ecoagent.synthesis.generate import ToolSource, generate, names_sibling, select_lines
@@ -335,10 +341,30 @@ def test_the_estimate_counts_the_verifier_at_most(tmp_path: Path, model: Scripte
     assert estimate["verification_minutes_at_most"] > 0 and model.seen == []
     capped = _context(tmp_path / "b", "synthesis.verify_queries=true", "synthesis.max_queries_per_tool=10")
     assert SynthesizeStage().estimate(capped)["verification_requests_at_most"] == 12 * 10
-    published = ('llm.reference="shipped"', "synthesis.live_per_catalog=1", "synthesis.verify_queries=true")
-    replay = SynthesizeStage().estimate(_context(tmp_path / "c", *published))
-    assert 0 < replay["generated_anew"] < 12
-    assert replay["verification_requests_at_most"] == replay["generated_anew"] * 12
+
+
+def test_the_estimate_counts_what_published_responses_do_not_answer(
+    tmp_path: Path, model: ScriptedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[GenerationRequest] = []
+
+    def recorded(llm: LLMSettings, requests: list[GenerationRequest]) -> list[bool]:
+        asked.extend(requests)
+        return answered_by_reference(llm, requests)
+
+    monkeypatch.setattr(stage_module, "answered_by_reference", recorded)
+    ctx = _context(tmp_path)
+    assert SynthesizeStage().estimate(ctx)["generated_anew"] == 12 and len(asked) == 36
+    name = ctx.settings.llm.model
+    rows = [vars(to_response_row(r, answer(name, r, "1. a line"))) for r in asked]
+    path = write_reference(tmp_path / "published.parquet", rows)
+    replay = (f'llm.reference="{path}"', "synthesis.live_per_catalog=1", "synthesis.verify_queries=true")
+    found = SynthesizeStage().estimate(_context(tmp_path / "c", *replay))
+    assert 0 < found["generated_anew"] < 12 and found["requests"] == found["generated_anew"] * 3
+    assert found["verification_requests_at_most"] == found["generated_anew"] * 12
+    other = SynthesizeStage().estimate(_context(tmp_path / "d", *replay, 'llm.model="another-model"'))
+    assert other["generated_anew"] == 12 and other["requests"] == 36
+    assert model.seen == []
 
 
 def _lines(*texts: str) -> list[Query]:
@@ -388,7 +414,9 @@ def test_the_share_of_names_holds_under_the_cap(leaks: list[bool], share: float,
         Query("t", "direct", 0, n, "h", f"w{n}a w{n}b w{n}c", (NAME_LEAK,) if leak else ())
         for n, leak in enumerate(leaks)
     ]
-    kept, rejects = select_lines(lines, SynthesisSettings(max_name_leak=share, max_queries_per_tool=cap))
+    kept, rejects = select_lines(
+        lines, SynthesisSettings(max_name_leak=share, min_queries_per_tool=1, max_queries_per_tool=cap)
+    )
     named = sum(NAME_LEAK in q.flags for q in kept)
     assert named <= share * len(kept) + 1e-9 and len(kept) <= cap
     assert len(kept) + len(rejects) == len(lines)

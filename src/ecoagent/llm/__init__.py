@@ -1,7 +1,7 @@
 """One protocol with three engines (vLLM, any OpenAI-compatible server, llama.cpp in process), stored."""
 
 from ecoagent.llm.balance import ServerRecord
-from ecoagent.llm.cost import CostEstimate, estimate_cost
+from ecoagent.llm.cost import CostEstimate, answered_by_reference, estimate_cost
 from ecoagent.llm.embedded import EmbeddedEngine
 from ecoagent.llm.engine import EngineCounters, StoredEngine
 from ecoagent.llm.opening import close_engines, counters_of, engine_record, make_engine, open_engine
@@ -21,6 +21,7 @@ from ecoagent.llm.replicas import VllmReplicas
 from ecoagent.llm.server import ServerEngine
 from ecoagent.llm.store import ResponseStore
 from ecoagent.llm.turns import take_turns
+from ecoagent.llm.unanswered import unanswered_first
 from ecoagent.llm.vllm import VllmEngine
 
 __all__ = [
@@ -40,6 +41,7 @@ __all__ = [
     "StoredEngine",
     "VllmEngine",
     "VllmReplicas",
+    "answered_by_reference",
     "close_engines",
     "counters_of",
     "engine_record",
@@ -52,5 +54,6 @@ __all__ = [
     "request_hash",
     "take_turns",
     "to_response_row",
+    "unanswered_first",
     "write_reference",
 ]

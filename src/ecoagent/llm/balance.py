@@ -4,7 +4,8 @@ A batch is laid out in contiguous parts, one a server, since neighbours share th
 server reuses what it has computed for it. A server that runs out takes over half of what another
 cannot start yet, from the far end, so none idles. A server that nobody answers at, or that answers
 nothing but errors while others work, is taken out, looked at again after a growing pause, and comes
-back; its requests go to the others meanwhile. Each server has its own threads, hence its own
+back; its requests go to the others meanwhile. Where no server has ever answered and each only breaks
+off, is overloaded or stays silent, the calls end. Each server has its own threads, hence its own
 requests in flight.
 """
 
@@ -14,56 +15,22 @@ import random
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from queue import Empty, SimpleQueue
 
+from ecoagent.llm.batch import Batch
 from ecoagent.llm.chat import ChatClient, Failure, Passing, Unreachable
-from ecoagent.llm.protocol import GenerationRequest, GenerationResponse, error_response
+from ecoagent.llm.protocol import GenerationRequest, error_response
 from ecoagent.settings import UserError
 
 MAX_PAUSE_S = 30.0
 ILL_AFTER = 3
 """Failed tries in a row after which a server is taken out, if another one is up."""
-POLL_S = 0.5
 _OVERLOADED = frozenset({"http_429", "http_502", "http_503", "http_504", "connection"})
 """Failures of the server rather than of one request: the next ones wait as well."""
-
-Outcome = GenerationResponse | UserError | RuntimeError
-
-
-class Batch:
-    """The requests of one call and the queue their outcomes arrive in."""
-
-    def __init__(self, requests: Sequence[GenerationRequest]) -> None:
-        self.requests = requests
-        self.closed = False
-        self._arrived: SimpleQueue[tuple[int, Outcome]] = SimpleQueue()
-
-    def deliver(self, place: int, outcome: Outcome) -> None:
-        """Hand over what came of the request at ``place``."""
-        self._arrived.put((place, outcome))
-
-    def __iter__(self) -> Iterator[tuple[int, GenerationResponse]]:
-        """Responses with their places, as they arrive.
-
-        Raises:
-            UserError: no server can answer any of the requests.
-        """
-        for _ in self.requests:
-            place, outcome = self._next()
-            if isinstance(outcome, Exception):
-                raise outcome
-            yield place, outcome
-
-    def _next(self) -> tuple[int, Outcome]:
-        while True:
-            try:
-                # With a limit: polars' signal handler restarts an endless wait, so that Ctrl-C
-                # would be seen only when a response arrives.
-                return self._arrived.get(timeout=POLL_S)
-            except Empty:
-                continue
+_SILENT = _OVERLOADED | {"timeout"}
+MIN_ROUNDS = 5
+"""Least rounds of tries without an answer before servers that never answered are given up on."""
 
 
 @dataclass(eq=False)
@@ -91,6 +58,12 @@ class _Server:
     """Times taken out since it last answered."""
     streak: int = 0
     """Failed tries since it last answered."""
+    silent: int = 0
+    """Rounds of tries since it last answered that brought no answer at all, if only a wrong one."""
+    silent_at: float = 0.0
+    reason: str = ""
+    """Why the last failed try failed."""
+    told: bool = False
     answered_at: float = 0.0
     not_before: float = 0.0
     """While up: when its rate limit ends. While out: when to look again."""
@@ -120,7 +93,7 @@ class Balancer:
         concurrency: requests in flight at each server.
         retries: further tries of a request that failed in passing.
         backoff_s: first pause before a further try, doubled each time, with jitter.
-        say: told when a server is taken out or comes back.
+        say: told when a server gives no answer for the first time, is taken out or comes back.
     """
 
     def __init__(
@@ -150,12 +123,11 @@ class Balancer:
         with self._changed:
             if self._closed:
                 raise RuntimeError("the engine is closed")
-            up = [s for s in self._servers if s.up]
-            if not up:
+            if all(not s.up or self._gone(s) for s in self._servers):
                 # All were given up on earlier: look at each now.
-                up = self._servers
-                for server in up:
+                for server in self._servers:
                     server.not_before, server.outages = 0.0, self._patience()
+            up = [s for s in self._servers if s.up] or self._servers
             takers = sorted(up, key=lambda s: (len(s.lane) + s.busy, s.index))
             share, rest = divmod(len(jobs), len(takers))
             start = 0
@@ -281,7 +253,7 @@ class Balancer:
     def _answered(self, server: _Server, *, cached: int, failed: bool) -> None:
         with self._changed:
             self._reached = True
-            server.outages = server.streak = 0
+            server.outages = server.streak = server.silent = 0
             server.answered_at = time.monotonic()
             server.answered += not failed
             server.failed += failed
@@ -294,37 +266,52 @@ class Balancer:
             self._reached = True
             server.failed += 1
             server.streak += 1
+            server.reason = error.reason
             job.tries += 1
             job.failed_at.add(server.index)
             others = any(s.up and s is not server for s in self._servers)
-            silent = error.reason == "timeout" and server.answered_at < started
-            if server.up and others and (silent or server.streak >= ILL_AFTER):
+            hangs = error.reason == "timeout" and server.answered_at < started
+            if server.up and others and (hangs or server.streak >= ILL_AFTER):
                 self._take_out(server, now, error.reason)
+            if error.reason in _SILENT:
+                self._silent(server, now, started)
             if server.up and error.reason in _OVERLOADED:
                 rest = error.retry_after_s
                 rest = self._pause(server.streak) if rest is None else rest
                 server.not_before = max(server.not_before, now + rest)
             if job.tries > self._retries:
                 job.batch.deliver(job.place, error_response(server.client.model, job.request, error.reason))
-                return
-            if self._fresh(job, now):
-                job.due = now
             else:
-                job.failed_at.clear()
-                pause = error.retry_after_s
-                job.due = now + (self._pause(job.tries) if pause is None else pause)
-            self._again.append(job)
+                self._try_again(job, now, error.retry_after_s)
+            self._give_up_if_none_answers()
+
+    def _try_again(self, job: _Job, now: float, pause: float | None) -> None:
+        if self._fresh(job, now):
+            job.due = now
+        else:
+            job.failed_at.clear()
+            job.due = now + (self._pause(job.tries) if pause is None else pause)
+        self._again.append(job)
+
+    def _silent(self, server: _Server, now: float, started: float) -> None:
+        # Requests in flight together are one round.
+        if started > server.silent_at:
+            server.silent, server.silent_at = server.silent + 1, now
+        if not server.told and self._say is not None:
+            self._say(f"{server.client.base_url} gives no answer ({server.reason}); it is tried again")
+        server.told = True
 
     def _unreachable(self, server: _Server, job: _Job, error: Unreachable, started: float) -> None:
         """The request goes elsewhere, at no cost to its tries; the server is taken out."""
         with self._changed:
             server.failed += 1
+            server.reason = error.reason
             job.due = time.monotonic()
             self._again.append(job)
             # Requests in flight together find one outage, not one each.
             if server.up:
                 self._take_out(server, job.due, error.reason)
-            self._give_up_if_all_are_down()
+            self._give_up_if_none_answers()
 
     def _take_out(self, server: _Server, now: float, reason: str) -> None:
         server.up = False
@@ -349,16 +336,21 @@ class Balancer:
         else:
             server.outages += 1
             server.not_before = time.monotonic() + self._pause(server.outages)
-            self._give_up_if_all_are_down()
+            self._give_up_if_none_answers()
         self._changed.notify_all()
 
-    def _give_up_if_all_are_down(self) -> None:
+    def _gone(self, server: _Server) -> bool:
+        """Whether it is given up on: out at too many looks, or up but silent where none ever answered."""
+        if not server.up and server.outages > self._patience():
+            return True
+        rounds = max(MIN_ROUNDS, 2 * (self._retries + 1))
+        return server.silent >= rounds and not any(s.answered for s in self._servers)
+
+    def _give_up_if_none_answers(self) -> None:
         """Ends every call once no server is left: at once at the start, later after some looks."""
-        if any(s.up for s in self._servers):
+        if not all(self._gone(s) for s in self._servers):
             return
-        if any(s.outages <= self._patience() for s in self._servers):
-            return
-        where = ", ".join(s.client.base_url for s in self._servers)
+        where = ", ".join(f"{s.client.base_url} (last: {s.reason})" for s in self._servers)
         for job in self._empty_queues():
             error = UserError(
                 f"no model server answers at {where}",

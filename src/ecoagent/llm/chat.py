@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import threading
 import time
@@ -12,9 +13,10 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 
 import requests
+from pydantic import TypeAdapter
 from urllib3.exceptions import HTTPError, MaxRetryError, NewConnectionError, ReadTimeoutError
 
-from ecoagent.llm.protocol import GenerationRequest, GenerationResponse, Sampling, request_hash
+from ecoagent.llm.protocol import GenerationRequest, GenerationResponse, Sampling, Tokens, request_hash
 from ecoagent.settings import UserError
 
 MAX_RETRY_AFTER_S = 120.0
@@ -22,9 +24,18 @@ CONNECT_TIMEOUT_S = 10.0
 PROBE_TIMEOUT_S = 5.0
 MAX_BODY = 64 * 2**20
 """A longer reply is no chat completion, bytes."""
+MAX_TEXT = 64 * 2**10
+"""A longer text is no answer, bytes. What is asked for is a few hundred tokens, at most some thousand; a
+server that heeds no limit may send megabytes, and taking those apart line by line takes minutes."""
 OVERFLOW = "context_overflow"
 """Reason of a request that is longer than the model's context."""
 
+_MALFORMED = (
+    *(ValueError, KeyError, TypeError, IndexError, AttributeError),
+    # An infinite number of tokens; a body nested beyond reason.
+    *(OverflowError, RecursionError),
+)
+_COUNT = TypeAdapter(Tokens)
 _TRANSIENT = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
 _NOT_UP = frozenset({502, 503, 504})
 _NO_CREDIT = re.compile(r"insufficient[_ ](quota|credit|balance)|exceeded your current quota", re.I)
@@ -198,8 +209,9 @@ class ChatClient:
                 status="ok",
                 first_token_logprobs=logprobs,
             )
-            return response, int(cached)
-        except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError) as error:
+            _check_text(text, response.finish_reason, json.dumps(logprobs, ensure_ascii=False))
+            return response, _COUNT.validate_python(int(cached))
+        except _MALFORMED as error:
             raise Passing("malformed") from error
 
     def _session(self) -> requests.Session:
@@ -237,6 +249,13 @@ def _content(reply: requests.Response, deadline: float) -> bytes:
     return b"".join(pieces)
 
 
+def _check_text(*texts: str) -> None:
+    """Raises ValueError where a text is too long, or no UTF-8 since half of a surrogate pair is missing."""
+    for text in texts:
+        if len(text.encode()) > MAX_TEXT:
+            raise ValueError("the text is too long")
+
+
 def _first_logprobs(choice: dict[str, Any]) -> dict[str, float] | None:
     content = (choice.get("logprobs") or {}).get("content") or []
     if not content:
@@ -244,7 +263,10 @@ def _first_logprobs(choice: dict[str, Any]) -> dict[str, float] | None:
     found: dict[str, float] = {}
     for item in content[0].get("top_logprobs") or []:
         # Several special tokens may all print as nothing; the most probable stands for them.
-        found[item["token"]] = max(float(item["logprob"]), found.get(item["token"], float("-inf")))
+        token, logprob = item["token"], float(item["logprob"])
+        if not math.isfinite(logprob):
+            raise ValueError("a log-probability is not finite")
+        found[token] = max(logprob, found.get(token, logprob))
     return found
 
 
@@ -258,6 +280,8 @@ def _retry_after(reply: requests.Response) -> float | None:
             seconds = (parsedate_to_datetime(value) - datetime.now(UTC)).total_seconds()
         except (ValueError, TypeError):
             return None
+    if math.isnan(seconds):
+        return None
     return min(max(seconds, 0.0), MAX_RETRY_AFTER_S)
 
 

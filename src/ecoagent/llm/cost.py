@@ -159,15 +159,27 @@ def speed_of(llm: LLMSettings) -> EngineSpeed:
     return EngineSpeed(speed.prefill * factor, speed.decode * factor, speed.source)
 
 
+def answered_by_reference(llm: LLMSettings, requests: Sequence[GenerationRequest]) -> list[bool]:
+    """Whether the published responses answer each request; never one that is to be asked live.
+
+    Raises:
+        UserError: the published responses are not there or damaged.
+    """
+    reference = open_reference(llm.reference)
+    if reference is None:
+        return [False] * len(requests)
+    hashes = [request_hash(llm.model, r) for r in requests]
+    known = reference.get_many(hashes)
+    return [not r.live and h in known for h, r in zip(hashes, requests, strict=True)]
+
+
 def _unanswered(
     requests: Sequence[GenerationRequest], settings: Settings
 ) -> tuple[list[GenerationRequest], int]:
     llm = settings.llm
     hashes = [request_hash(llm.model, r) for r in requests]
-    known: set[str] = set()
-    reference = open_reference(llm.reference)
-    if reference is not None:
-        known |= set(reference.get_many(h for h, r in zip(hashes, requests, strict=True) if not r.live))
+    published = answered_by_reference(llm, requests)
+    known = {h for h, said in zip(hashes, published, strict=True) if said}
     if llm.store.is_file():
         store = ResponseStore(llm.store)
         try:

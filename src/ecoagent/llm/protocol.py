@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict
 
 from ecoagent.runs import canonical_json, digest
 from ecoagent.schema import ResponseRow
+
+Tokens = Annotated[int, Field(ge=0, le=2**31)]
+"""A number of tokens; beyond it a server counts nonsense, which no store or table could hold."""
+LogProb = Annotated[float, Field(allow_inf_nan=False, le=1.0)]
+"""Natural logarithm of a probability. Rounding may put it a little above 0."""
 
 
 class Message(TypedDict):
@@ -57,11 +62,11 @@ class GenerationResponse(_Value):
     request_hash: str
     model: str
     text: str
-    tokens_in: int
-    tokens_out: int
+    tokens_in: Tokens
+    tokens_out: Tokens
     finish_reason: str
     status: str = Field(description="ok, or error:<what>.")
-    first_token_logprobs: dict[str, float] | None = Field(
+    first_token_logprobs: dict[str, LogProb] | None = Field(
         None, description="Most probable first tokens with natural-log probabilities, if asked for."
     )
     replayed: bool = Field(False, description="It was stored; the model was not asked.")

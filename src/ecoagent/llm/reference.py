@@ -10,14 +10,17 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from ecoagent.llm.protocol import GenerationResponse
-from ecoagent.llm.store import response_of
+from ecoagent.llm.store import broken_row, first_fault, response_of
 from ecoagent.runs import read_rows, sha256_file, write_table
 from ecoagent.schema import PublishedResponse
 from ecoagent.settings import UserError
 
 SHIPPED = "shipped"
 FILE = "responses.parquet"
+_AGAIN = "fetch the file of published responses again, or set llm.reference to another or to none"
 
 
 class ReferenceResponses:
@@ -45,26 +48,53 @@ class ReferenceResponses:
 
     @cached_property
     def _rows(self) -> dict[str, PublishedResponse]:
-        rows = read_rows(self.path, PublishedResponse, remedy="fetch the file of published responses again")
-        return {row.request_hash: row for row in rows}
+        rows = read_rows(self.path, PublishedResponse, remedy=_AGAIN)
+        # A failure is no answer, whoever published it.
+        return {row.request_hash: row for row in rows if row.status == "ok"}
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def dump(self, hashes: Iterable[str]) -> list[dict[str, Any]]:
-        """The rows held, as plain values."""
-        return [self._rows[h].model_dump() for h in hashes if h in self._rows]
+        """The rows held, as plain values.
+
+        Raises:
+            UserError: one holds no response; file and request are named.
+        """
+        rows = [self._rows[h].model_dump() for h in hashes if h in self._rows]
+        for row in rows:
+            response_of(row, self.path, _AGAIN)
+        return rows
 
     def get_many(self, hashes: Iterable[str]) -> dict[str, GenerationResponse]:
-        """The responses held, marked as published."""
-        found = (response_of(row) for row in self.dump(hashes))
+        """The responses held, marked as published.
+
+        Raises:
+            UserError: one holds no response; file and request are named.
+        """
+        held = (self._rows[h].model_dump() for h in hashes if h in self._rows)
+        found = (response_of(row, self.path, _AGAIN) for row in held)
         return {r.request_hash: r.model_copy(update={"published": True}) for r in found}
 
 
 def write_reference(path: Path, rows: Iterable[dict[str, Any]]) -> Path:
-    """Write rows as ``ResponseStore.dump`` gives them, sorted by hash; answers only, no failures."""
+    """Write rows as ``ResponseStore.dump`` gives them, sorted by hash; answers only, no failures.
+
+    Raises:
+        UserError: a row holds no response; nothing is written.
+    """
     ordered = sorted((r for r in rows if r["status"] == "ok"), key=lambda r: str(r["request_hash"]))
-    return write_table(path, [PublishedResponse(**row) for row in ordered], PublishedResponse)
+    return write_table(path, [_published(path, row) for row in ordered], PublishedResponse)
+
+
+def _published(path: Path, row: dict[str, Any]) -> PublishedResponse:
+    remedy = "mend the store that llm.store or the file that llm.reference names: one of them holds it"
+    try:
+        published = PublishedResponse(**row)
+    except ValidationError as error:
+        raise broken_row(path, row, first_fault(error), remedy) from error
+    response_of(published.model_dump(), path, remedy)
+    return published
 
 
 def reference_folder() -> Path | None:

@@ -25,7 +25,8 @@ class ServerEngine:
         api_key: bearer token, if the servers want one.
         extra: further fields of every request body.
         use_proxies: whether the environment's proxies apply.
-        say: told when one of several servers is taken out or comes back.
+        say: told when a server gives no answer for the first time, and when one of several is taken out
+            or comes back.
     """
 
     def __init__(
@@ -89,7 +90,8 @@ class ServerEngine:
         """Answer all requests, in their order; ``on_response`` is called in the caller's thread.
 
         Raises:
-            UserError: no server listens, one refuses the key, or knows no such model or path.
+            UserError: no server listens or has ever answered, one refuses the key, or knows no such model
+                or path.
         """
         batch = self._balancer.submit(requests)
         results: dict[int, GenerationResponse] = {}

@@ -13,10 +13,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from ecoagent.llm.protocol import GenerationRequest, GenerationResponse, sampling_text
+from ecoagent.runs import parse_json
 from ecoagent.settings import UserError
 
 BUSY_TIMEOUT_S = 60.0
+_AWAY = "move it away or set llm.store to another: what is missing is asked again"
 _BATCH = 500
 _COLUMNS = (
     "request_hash",
@@ -30,6 +34,7 @@ _COLUMNS = (
     "status",
     "first_token_logprobs",
 )
+_HELD = ("request_hash", "model", "text", "tokens_in", "tokens_out", "finish_reason", "status")
 _CREATE = """
 CREATE TABLE IF NOT EXISTS responses (
   request_hash TEXT PRIMARY KEY, model TEXT NOT NULL, sampling TEXT NOT NULL, prompt_sha256 TEXT NOT NULL,
@@ -70,8 +75,12 @@ class ResponseStore:
             ) from error
 
     def get_many(self, hashes: Iterable[str]) -> dict[str, GenerationResponse]:
-        """Stored responses, failures included (look at ``status``); ids are left empty."""
-        return {row["request_hash"]: response_of(row) for row in self.dump(hashes)}
+        """Stored responses, failures included (look at ``status``); ids are left empty.
+
+        Raises:
+            UserError: a row holds no response; file and request are named.
+        """
+        return {row["request_hash"]: response_of(row, self.path, _AWAY) for row in self._rows(hashes)}
 
     def put(self, response: GenerationResponse, request: GenerationRequest) -> GenerationResponse:
         """Store a response and return what the store now holds for its hash.
@@ -101,7 +110,17 @@ class ResponseStore:
         return held.model_copy(update={"id": response.id})
 
     def dump(self, hashes: Iterable[str] | None = None) -> list[dict[str, Any]]:
-        """Rows as plain values, sorted by hash; all of them if no hashes are given."""
+        """Rows as plain values, sorted by hash; all of them if no hashes are given.
+
+        Raises:
+            UserError: a row holds no response; file and request are named.
+        """
+        rows = self._rows(hashes)
+        for row in rows:
+            response_of(row, self.path, _AWAY)
+        return rows
+
+    def _rows(self, hashes: Iterable[str] | None) -> list[dict[str, Any]]:
         columns = ", ".join(_COLUMNS)
         if hashes is None:
             return self._read(f"SELECT {columns} FROM responses ORDER BY request_hash", ())
@@ -154,23 +173,34 @@ class ResponseStore:
     def _trouble(self, error: sqlite3.Error) -> UserError:
         return UserError(
             f"store of responses {self.path}: {error}",
-            remedy="see that the disk has room and nothing else holds it; if it is damaged, move it away "
-            "or set llm.store to another: what is missing is asked again",
+            remedy=f"see that the disk has room and nothing else holds it; if it is damaged, {_AWAY}",
         )
 
 
-def response_of(row: Mapping[str, Any]) -> GenerationResponse:
-    """The response a stored row holds, its id left empty."""
-    logprobs = row["first_token_logprobs"]
-    return GenerationResponse(
-        id="",
-        request_hash=row["request_hash"],
-        model=row["model"],
-        text=row["text"],
-        tokens_in=row["tokens_in"],
-        tokens_out=row["tokens_out"],
-        finish_reason=row["finish_reason"],
-        status=row["status"],
-        first_token_logprobs=None if logprobs is None else json.loads(logprobs),
-        replayed=True,
-    )
+def response_of(row: Mapping[str, Any], path: Path, remedy: str) -> GenerationResponse:
+    """The response a row of ``path`` holds, its id left empty.
+
+    Raises:
+        UserError: it holds none, with this remedy; file, request and column are named.
+    """
+    shown = row["first_token_logprobs"]
+    try:
+        logprobs = None if shown is None else parse_json(shown)
+    except (ValueError, TypeError) as error:
+        raise broken_row(path, row, f"first_token_logprobs: {error}", remedy) from error
+    values = {name: row[name] for name in _HELD}
+    try:
+        return GenerationResponse(id="", first_token_logprobs=logprobs, replayed=True, **values)
+    except ValidationError as error:
+        raise broken_row(path, row, first_fault(error), remedy) from error
+
+
+def first_fault(error: ValidationError) -> str:
+    """Column and message of the first fault."""
+    fault = error.errors()[0]
+    return f"{'.'.join(str(p) for p in fault['loc'])}: {fault['msg']}"
+
+
+def broken_row(path: Path, row: Mapping[str, Any], fault: str, remedy: str) -> UserError:
+    """What is said of a row that is no response."""
+    return UserError(f"{path}, response {row.get('request_hash')}, column {fault}", remedy=remedy)

@@ -13,11 +13,13 @@ from ecoagent.labeling.estimate import verification_cost
 from ecoagent.labeling.verify import ToolCard, prompt_sha256
 from ecoagent.llm import (
     EngineCounters,
+    answered_by_reference,
     counters_of,
     engine_record,
     estimate_cost,
     open_engine,
     open_reference,
+    unanswered_first,
 )
 from ecoagent.models import ModelStore
 from ecoagent.prompts import prompt_marks
@@ -133,21 +135,16 @@ class SynthesizeStage(Stage):
         sources = self._sources(ctx, tuple(chosen))
         asks = first_asks(chosen, settings.synthesis)
         live = self._live(ctx)
-        cost = estimate_cost(
-            (
-                request_of(
-                    a,
-                    sources[a.tool_id].facts,
-                    settings.synthesis,
-                    seed=settings.seed,
-                    live=a.tool_id in live,
-                )
-                for a in asks
-            ),
-            settings,
-        )
-        # Published responses hold the verdicts of the others as well.
-        anew = sorted(live) if settings.llm.reference else chosen
+        requests = [
+            request_of(
+                a, sources[a.tool_id].facts, settings.synthesis, seed=settings.seed, live=a.tool_id in live
+            )
+            for a in asks
+        ]
+        cost = estimate_cost(requests, settings)
+        # Published responses hold the verdicts of the tools whose lines they hold.
+        published = answered_by_reference(settings.llm, requests)
+        anew = sorted({a.tool_id for a, said in zip(asks, published, strict=True) if not said})
         found = {"tools": len(chosen), "generated_anew": len(anew), **cost.as_record()}
         if settings.synthesis.verify_queries and anew:
             lines = min(sum(lines_per_intent(settings.synthesis)), settings.synthesis.max_queries_per_tool)
@@ -220,18 +217,19 @@ class SynthesizeStage(Stage):
                 unanswered += row["status"] != "ok"
             tokens.update(read_json(folder / "stats.json"))
             unscored.update(read_json(folder / "unscored.json"))
-        encoder = load_sbert(ctx, ctx.settings.synthesis.encoder)
-        calibration = self._calibration(ctx)
-        tables = assemble(
-            list(self._tools(ctx).values()),
-            lines,
-            rejects,
-            coverage,
-            (encoder.encode_queries, encoder.encode_documents),
-            ctx.settings.synthesis,
-            probability=None if calibration is None else calibration.probability,
-            seed=ctx.settings.seed,
-        )
+        with unanswered_first(responses.values(), ctx.settings.llm):
+            encoder = load_sbert(ctx, ctx.settings.synthesis.encoder)
+            calibration = self._calibration(ctx)
+            tables = assemble(
+                list(self._tools(ctx).values()),
+                lines,
+                rejects,
+                coverage,
+                (encoder.encode_queries, encoder.encode_documents),
+                ctx.settings.synthesis,
+                probability=None if calibration is None else calibration.probability,
+                seed=ctx.settings.seed,
+            )
         core = ctx.paths.core
         outputs = [
             write_table(core / "syn_queries.parquet", tables.queries, QueryRow),
