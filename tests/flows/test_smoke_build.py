@@ -142,6 +142,8 @@ def test_frozen_responses_replay_without_a_model(smoke: SmokeBuild) -> None:
     written = ecoagent(["freeze", "--run", "smoke", "--out", str(frozen), "--json"], smoke.home, timeout=120)
     assert written.code == 0, written.output
     assert sorted(p.name for p in frozen.iterdir()) == ["responses.parquet", "statistics.json"]
+    twice = ecoagent(["freeze", "--run", "smoke", "--out", str(frozen)], smoke.home, timeout=120)
+    assert twice.code == 2 and "--force" in twice.output, twice.output
     same = ecoagent(["freeze", "--run", "smoke", "--out", str(frozen), "--check"], smoke.home, timeout=120)
     assert same.code == 0 and "byte for byte" in same.output, same.output
 

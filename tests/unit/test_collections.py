@@ -292,7 +292,7 @@ def test_toolbench_retrieval_with_queries_as_json(tmp_path: Path) -> None:
         ("qrels.test.tsv", "2\t0\t1\tyes\n", r"qrels\.test\.tsv row 1: label 'yes' is not a number"),
         ("test.query.txt", "2\ta hotel\n2\ta song\n", r"test\.query\.txt row 2: query '2' has two texts"),
         ("test.query.txt", "2\n", r"test\.query\.txt row 1: 1 cells, not 2"),
-        ("corpus.tsv", "docid\tdocument_content\n1\t{]\n", r"corpus\.tsv row 2: the document is not JSON"),
+        ("corpus.tsv", "docid\tdocument_content\n1\t{]\n", r"corpus\.tsv row 2: the document: not JSON"),
         ("corpus.tsv", "docid\tdocument_content\n1\t{}\n", r"corpus\.tsv row 2: an API without tool_name"),
     ],
 )
@@ -320,3 +320,36 @@ def test_bad_instructions(tmp_path: Path, row: dict[str, Any], said: str) -> Non
     (tmp_path / "instruction" / "G1_query.json").write_text(json.dumps([row]))
     with pytest.raises(UserError, match=said):
         load_collection(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (r'"\ud800"', "half a character"),
+        ("[" * 100_000, "nested too deeply"),
+        ("9" * 5000, "too many digits"),
+    ],
+)
+def test_odd_values_are_named_in_every_layout(tmp_path: Path, value: str, said: str) -> None:
+    write_beir(tmp_path / "b")
+    (tmp_path / "b" / "queries.jsonl").write_text('{"_id": "q1", "text": ' + value + "}\n")
+    with pytest.raises(UserError, match=rf"queries\.jsonl row 1.*{said}"):
+        load_collection(tmp_path / "b")
+    array = tmp_path / "a.json"
+    array.write_text('[{"query": "a song"}, {"query": ' + value + "}]")
+    with pytest.raises(UserError, match=rf"a\.json element 1.*{said}"):
+        list(read_array(array))
+    group = write_retrieval(tmp_path / "r")
+    cell = '"' + ('{"tool_name": ' + value + "}").replace('"', '""') + '"'
+    (group / "corpus.tsv").write_text("docid\tdocument_content\n1\t" + cell + "\n")
+    with pytest.raises(UserError, match=rf"corpus\.tsv row 2.*{said}"):
+        load_collection(group)
+
+
+def test_a_query_of_a_whole_file_is_refused(tmp_path: Path) -> None:
+    write_beir(tmp_path)
+    (tmp_path / "queries.jsonl").write_text(json.dumps({"_id": "a", "text": "word " * 30_000}) + "\n")
+    with pytest.raises(UserError, match=r"row 1: text has 150,000 characters"):
+        load_collection(tmp_path)
+    with pytest.raises(UserError, match="does not exist"):
+        load_collection(Path("x" * 5000))

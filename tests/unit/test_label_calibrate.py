@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 from sklearn.metrics import roc_auc_score
+from typer.testing import CliRunner
 
+from ecoagent.cli.app import app
 from ecoagent.labeling import calibration_run, find_calibration, load_calibrations, load_requests
 from ecoagent.labeling.calibrate import (
     Calibration,
@@ -22,7 +24,8 @@ from ecoagent.labeling.calibration_run import calibrate_verifier, write_calibrat
 from ecoagent.labeling.verify import Form
 from ecoagent.llm import StoredEngine
 from ecoagent.llm.store import ResponseStore
-from ecoagent.runs import digest
+from ecoagent.runs import RunContext, digest, file_lock, write_table
+from ecoagent.schema import ScoredTool
 from ecoagent.settings import UserError, load_settings
 from tests.unit.llm_scripted import ScriptedEngine
 from tests.unit.test_label_stage import WORDS, OverlapEncoder, tool
@@ -247,3 +250,84 @@ def test_form_is_chosen_by_auc_over_all_pairs_and_pooling_adds_candidates(
     assert alone.curve and sum(b["pairs"] for b in alone.curve) == alone.pairs
     with pytest.raises(UserError, match="no answer of Qwen"):
         calibrated(0, "grade")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"", b'{"calibrations": [{', b"\xff\xfe\x00", b"[" * 100_000, b"[]", b'{"calibrations": 3}',
+    ],
+)  # fmt: skip
+def test_damaged_files_are_named(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "c.json"
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=r"c\.json"):
+        load_calibrations(path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"slope": float("nan"), "method": "temperature"},
+        {"slope": None, "method": "platt"},
+        {"method": "isotonic", "knots_x": [], "knots_y": []},
+        {"method": "isotonic", "knots_x": [0.1, 0.2], "knots_y": [0.5]},
+        {"method": "isotonic", "knots_x": [0.2, 0.1], "knots_y": [0.4, 0.5]},
+        {"threshold": float("inf")},
+    ],
+)
+def test_maps_that_tell_nothing_are_refused(tmp_path: Path, change: dict[str, object]) -> None:
+    path = tmp_path / "c.json"
+    entry = load_calibrations()[0].model_dump(mode="json") | change
+    path.write_text(json.dumps({"calibrations": [entry]}))
+    with pytest.raises(UserError, match=r"c\.json is no calibration file: entry 1"):
+        load_calibrations(path)
+
+
+def measured_run(tmp_path: Path) -> list[str]:
+    """Options of a run that has a catalog and requests."""
+    chosen = [f'outputs="{tmp_path}"', f'labeling.queries="{noted_requests(tmp_path)}"']
+    ctx = RunContext.create(load_settings("local", env={}, overrides=chosen))
+    tools = [tool(w, f"crewai:{w.title()}") for w in WORDS]
+    write_table(ctx.paths.core / "tools.parquet", sorted(tools, key=lambda t: t.id), ScoredTool)
+    return ["--profile", "local", *(part for c in chosen for part in ("--set", c))]
+
+
+def test_calibrate_tells_its_cost_and_looks_at_the_file_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(*a: object, **k: object) -> None:
+        raise AssertionError("measured before the file was read")
+
+    monkeypatch.setattr(calibration_run, "calibrate_verifier", never)
+    options, target = measured_run(tmp_path), tmp_path / "c.json"
+    run = CliRunner()
+    done = run.invoke(app, ["label", "--calibrate", str(target), "--dry-run", "--json", *options])
+    assert done.exit_code == 0, done.output
+    planned = json.loads(done.stdout)
+    keys = ("pairs_verified", "requests", "tokens_in", "minutes")
+    assert all(planned[f"{key}_at_most"] > 0 for key in keys)
+    assert not target.exists()
+    target.write_text("{")
+    done = run.invoke(app, ["label", "--calibrate", str(target), *options])
+    assert done.exit_code == 2 and "no calibration file" in done.output
+    target.unlink()
+    with file_lock(target, tmp_path / "store"):
+        done = run.invoke(app, ["label", "--calibrate", str(target), *options])
+    assert done.exit_code == 2 and "being written" in done.output
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--propose-cosine", "--at-precision", "0.5", "--encoder", "nope"),
+        ("--propose-cosine", "--like", "nope@0.5"),
+        ("--evaluate-on", "noted", "--encoder", "nope@0.5", "--out", "x.json"),
+        ("--set", 'labeling.encoder="nope"'),
+        ("--calibrate", "c.json", "--set", 'labeling.encoder="nope"'),
+    ],
+)
+def test_unknown_encoders_are_named_first(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    options = ["--profile", "local", "--set", f'outputs="{tmp_path}"']
+    done = CliRunner().invoke(app, ["label", *arguments, *options, "--dry-run"])
+    assert done.exit_code == 2 and "'nope' is not known" in done.output, done.output

@@ -191,3 +191,25 @@ def test_equal_and_near_texts_are_one_query() -> None:
     only = next(iter(merged.values()))
     assert only.gold == ["crewai:A", "crewai:B"]
     assert only.fold == "calibration"
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        (r'{"id": "1", "text": "hi \ud800 there"}', "half a character"),
+        ('{"id": "1", "text": "hi there", "gold": [["a"]]}', "gold"),
+        ('{"id": "1", "text": ' + "[" * 100_000, "nested too deeply"),
+        ('{"id": ' + "9" * 5000 + ', "text": "hi"}', "too many digits"),
+        ('{"id": "1", "text": "' + "word " * 30_000 + '"}', "150,000 characters"),
+    ],
+)
+def test_odd_rows_are_named(tmp_path: Path, row: str, said: str) -> None:
+    path = tmp_path / "mine.jsonl"
+    path.write_text('{"id": "0", "text": "a fine \\ud83d\\ude00 row"}\n' + row + "\n")
+    with pytest.raises(UserError, match=rf"mine\.jsonl row 2.*{said}"):
+        load_requests(path)
+
+
+def test_a_path_no_system_takes_does_not_exist() -> None:
+    with pytest.raises(UserError, match="does not exist"):
+        load_requests("x" * 5000)

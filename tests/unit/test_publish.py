@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pyarrow.parquet as pq
@@ -28,11 +29,16 @@ from ecoagent.settings import GateError, Settings, UserError, load_settings
 from tests.unit.fixture_run import fixture_settings, write_fixture_run
 
 
+def audit(*, passed: bool) -> dict[str, Any]:
+    """An audit's result on paper."""
+    counts = {"checks": 3, "expectations": 4, "failed_critical": 0, "failed_warning": 0}
+    return {"passed": passed, "counts": counts, "checks": [], "tables": []}
+
+
 def published(outputs: Path, *overrides: str) -> RunContext:
     """A fixture run, audited on paper, published."""
     ctx = write_fixture_run(fixture_settings(outputs, *overrides))
-    counts = {"checks": 3, "expectations": 4, "failed_critical": 0, "failed_warning": 0}
-    write_json(ctx.paths.out / "audit.json", {"passed": True, "counts": counts, "checks": []})
+    write_json(ctx.paths.out / "audit.json", audit(passed=True))
     execute(PublishStage(), ctx)
     return ctx
 
@@ -245,10 +251,20 @@ def test_empty_split_is_refused(run: RunContext, tables: RunTables) -> None:
 
 def test_failed_audit_is_not_published(tmp_path: Path) -> None:
     ctx = write_fixture_run(fixture_settings(tmp_path))
-    write_json(ctx.paths.out / "audit.json", {"passed": False})
+    write_json(ctx.paths.out / "audit.json", audit(passed=False))
     with pytest.raises(GateError, match="did not pass its audit"):
         execute(PublishStage(), ctx)
     assert not (ctx.paths.out / "dataset").exists()
+
+
+@pytest.mark.parametrize("content", ["{", "[]", "{}", '{"passed": 1}', '{"passed": true}'])
+def test_a_damaged_audit_is_named(tmp_path: Path, content: str) -> None:
+    ctx = published(tmp_path)
+    (ctx.paths.out / "audit.json").write_text(content)
+    with pytest.raises(UserError, match=r"audit\.json is damaged.*remedy: run `ecoagent audit --force`"):
+        execute(PublishStage(), ctx)
+    with pytest.raises(UserError, match=r"audit\.json is damaged"):
+        write_card(ctx, tmp_path / "card.md")
 
 
 def test_wrong_count_on_the_card_is_noticed(tmp_path: Path) -> None:

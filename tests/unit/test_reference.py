@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
+import typer
+from typer.testing import CliRunner
 
+from ecoagent.cli.freezing import freeze as freeze_command
 from ecoagent.llm import ReferenceResponses, ResponseStore, StoredEngine, open_reference, write_reference
-from ecoagent.publish.reference import table_facts
-from ecoagent.runs import read_rows, sha256_file, write_table
+from ecoagent.models import ModelStore
+from ecoagent.publish.reference import STAGES, freeze, load_statistics, statistics, table_facts
+from ecoagent.runs import RunContext, read_rows, read_table, sha256_file, write_json, write_table
 from ecoagent.schema import QueryRow, ScoredTool
 from ecoagent.settings import SynthesisSettings, UserError, load_settings
 from ecoagent.synthesis.generate import generate
 from ecoagent.synthesis.plan import by_group, live_tools
 from ecoagent.synthesis.stage import tool_sources
-from tests.unit.fixture_run import make_tools
+from tests.unit.fixture_run import fixture_settings, make_tools, write_fixture_run
 from tests.unit.llm_scripted import ScriptedEngine, ask
 
 
@@ -122,3 +127,89 @@ def test_a_live_run_and_its_replay_are_the_same_reference_build(tmp_path: Path) 
     other = write_table(tmp_path / "syn_queries.parquet", [changed], QueryRow)
     assert table_facts(other)["content"] != table_facts(paths[1])["content"]
     assert [q.origin for q in read_rows(paths[0], QueryRow)] == ["live"], "the run's table stays as it is"
+
+
+TABLE = {"rows": 1, "sha256": "a", "content": None}
+WHOLE = {"prompts": {}, "models": {}, "tables": {"duplicates": TABLE}}
+
+
+def test_a_whole_reference_build_is_read(tmp_path: Path) -> None:
+    write_json(tmp_path / "statistics.json", WHOLE)
+    assert load_statistics(tmp_path) == WHOLE
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b'{"prompts": {', "not JSON"),
+        (b'{"prompts": "\xe9"}', "not UTF-8"),
+        (b"[]", "it is not an object"),
+        (b"{}", "'prompts' is missing"),
+        (json.dumps(WHOLE | {"models": 3}).encode(), "'models' is not an object"),
+        (json.dumps(WHOLE | {"tables": {"t": 5}}).encode(), "'tables.t' is not an object"),
+        (json.dumps(WHOLE | {"tables": {"t": {"rows": 1}}}).encode(), "'tables.t.sha256' is missing"),
+        (json.dumps(WHOLE | {"tables": {"t": TABLE | {"rows": "1"}}}).encode(), "'tables.t.rows' is not"),
+    ],
+)
+def test_a_damaged_reference_build_is_named(tmp_path: Path, content: bytes, says: str) -> None:
+    (tmp_path / "statistics.json").write_bytes(content)
+    with pytest.raises(UserError, match=rf"statistics\.json is damaged: .*{says}.*`ecoagent freeze --force`"):
+        load_statistics(tmp_path)
+
+
+@pytest.fixture
+def finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunContext:
+    """A fixture run whose manifest says that its stages are done; no weights are needed."""
+    monkeypatch.setattr(ModelStore, "digest", lambda self, name: f"digest of {name}")
+    ctx = write_fixture_run(fixture_settings(tmp_path))
+    parts: dict[str, object] = {k: {} for k in ("outputs", "rows", "rejects", "tokens", "summary")}
+    entries = {name: {**parts, "seconds": 1.0} for name in STAGES}
+    settings = ctx.settings.model_dump(mode="json")
+    write_json(ctx.paths.manifest, {"run": "local", "stages": entries, "settings": settings})
+    return ctx
+
+
+@pytest.mark.parametrize("content", [None, b"{", b"[]", b"\xff"])
+def test_damaged_label_statistics_are_named(finished: RunContext, content: bytes | None) -> None:
+    assert statistics(finished)["label"]
+    path = finished.paths.core / "label_stats.json"
+    path.unlink() if content is None else path.write_bytes(content)
+    says = "is not there" if content is None else "is damaged"
+    with pytest.raises(UserError, match=rf"label_stats\.json {says}.*`ecoagent label --force`"):
+        statistics(finished)
+
+
+def test_a_manifest_of_another_form_and_responses_without_status(finished: RunContext) -> None:
+    responses = finished.paths.core / "syn_responses.parquet"
+    read_table(responses).drop("status").write_parquet(responses)
+    with pytest.raises(UserError, match=r"syn_responses\.parquet lacks column 'status'"):
+        freeze(finished, finished.paths.root / "frozen")
+    content = json.loads(finished.paths.manifest.read_text())
+    content["stages"]["label"] = 5
+    write_json(finished.paths.manifest, content)
+    with pytest.raises(UserError, match="stage 'label' has not run"):
+        statistics(finished)
+
+
+def test_the_command_ends_with_code_2(
+    finished: RunContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The fixture's responses are in no store.
+    monkeypatch.setattr("ecoagent.publish.reference._wanted", lambda ctx: set())
+    app = typer.Typer()
+    app.command()(freeze_command)
+    named = ["--run", "local", "--set", f"outputs={finished.settings.outputs}"]
+    (tmp_path / "statistics.json").write_text("[]")
+    (tmp_path / "README.md").write_text("mine")
+    content = json.loads(finished.paths.manifest.read_text())
+    for arguments, says in (
+        (["--check", "--out", str(tmp_path)], "statistics.json is damaged"),
+        (["--out", str(tmp_path / "README.md")], "another folder with --out"),
+        (["--out", str(tmp_path / "README.md" / "x")], "another folder with --out"),
+        (["--set", f"outputs={'x' * 300}"], "File name too long"),
+    ):
+        ended = CliRunner().invoke(app, [*named, *arguments])
+        assert ended.exit_code == 2 and says in " ".join(ended.output.split()), ended.output
+    write_json(finished.paths.manifest, content | {"settings": [1]})
+    ended = CliRunner().invoke(app, [*named, "--check", "--out", str(tmp_path)])
+    assert ended.exit_code == 2 and "holds no recorded settings" in ended.output

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import re
+import shlex
 import time
 import xml.etree.ElementTree as ET
 from collections import Counter
@@ -244,6 +245,43 @@ def test_nothing_to_draw(run: RunContext) -> None:
         read_pairs(run, ("real",))
 
 
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"{", "not JSON"),
+        (b"[]", "it is not an object"),
+        (b"\xff", "not UTF-8"),
+        (b"[" * 100_000, "nested too deeply"),
+        (b'{"verifier": [1]}', "'verifier' is not an object"),
+        (b'{"verifier": {"threshold": "abc"}}', "'verifier.threshold' is not a number"),
+        (b'{"verifier": {"decides_by": 3}}', "'verifier.decides_by' is not a text"),
+    ],
+)
+def test_damaged_label_statistics_are_named(run: RunContext, content: bytes, says: str) -> None:
+    (run.paths.core / "label_stats.json").write_bytes(content)
+    refused = ecoagent("sample", *options(run))
+    assert refused.exit_code == 2, refused.output
+    with pytest.raises(UserError, match=rf"label_stats\.json is damaged.*{says}.*`ecoagent label --force`"):
+        read_pairs(run, ("real",))
+
+
+@pytest.mark.parametrize(
+    ("file", "column"),
+    [
+        ("verdicts", "kept"),
+        ("syn_qrels", "origin"),
+        ("real_queries", "text"),
+        ("syn_queries", "intent"),
+        ("tools", "group_name"),
+    ],
+)
+def test_tables_of_another_schema_are_named(run: RunContext, file: str, column: str) -> None:
+    path = run.paths.core / f"{file}.parquet"
+    read_table(path).drop(column).write_parquet(path)
+    with pytest.raises(UserError, match=rf"{file}\.parquet lacks column '{column}'"):
+        read_pairs(run, ("real", "syn"))
+
+
 # ---- files
 
 
@@ -269,6 +307,20 @@ def test_judged_files_are_never_lost(tmp_path: Path) -> None:
     write_sample(tmp_path, first, force=True)
     write_sample(tmp_path, second, force=True)
     assert (tmp_path / f"earlier-{first.digest}-2").is_dir(), "nor does setting aside overwrite"
+
+
+def test_what_a_stopped_command_left_is_written_over(tmp_path: Path) -> None:
+    first, second = drawn(many(), 20), drawn(many(), 20, seed=1)
+    write_sample(tmp_path, first)
+    (tmp_path / "sample.json").unlink()
+    assert write_sample(tmp_path, second)[1] == [] and load_sample(tmp_path) == second
+    (tmp_path / "sample.json").unlink()
+    sheet = tmp_path / "review.csv"
+    judged = sheet.read_text("utf-8").replace(f"{second.items[0].id},", f"{second.items[0].id},yes", 1)
+    sheet.write_text(judged, "utf-8")
+    with pytest.raises(UserError, match=r"another sample \(unknown\).*--force"):
+        write_sample(tmp_path, second)
+    assert sheet.read_text("utf-8") == judged
 
 
 def test_a_stray_or_damaged_sample_counts_as_another(tmp_path: Path) -> None:
@@ -567,6 +619,7 @@ def faulty(sample: Sample, what: str) -> str:
         "studio predictions only": json.dumps([{"data": {}, "predictions": [{}]}]),
         "studio odd": json.dumps([{"data": 3}]),
         "studio row": json.dumps([3]),
+        "studio predictions": json.dumps([{"data": {}, "predictions": 5}]),
         "studio annotation": json.dumps([{"data": {}, "annotations": [3]}]),
     }[what]
 
@@ -602,6 +655,7 @@ def faulty(sample: Sample, what: str) -> str:
         ("studio predictions only", "1 predictions, which say not who judged"),
         ("studio odd", "f row 1: not a task with data"),
         ("studio row", "f row 1: not a task"),
+        ("studio predictions", "f row 1: 'predictions' is not a list"),
         ("studio annotation", "f row 1: not an annotation"),
     ],
 )
@@ -795,6 +849,40 @@ def test_command_from_sample_to_card(run: RunContext, tmp_path: Path) -> None:
     assert "have not been reviewed" in card(None)
     stale = review.model_copy(update={"labels": {"real": "0"}})
     assert "other labels than these" in card(stale) and "Bot" not in card(stale)
+
+
+def test_the_next_command_is_told(run: RunContext, tmp_path: Path) -> None:
+    folder = tmp_path / "to judge"
+    made = ecoagent("sample", "--n", "10", "--out", str(folder), *options(run))
+    assert made.exit_code == 0, made.output
+    (line,) = [part for part in made.output.splitlines() if "when judged" in part]
+    words = shlex.split(line.partition("when judged: ")[2])
+    assert words[:4] == ["ecoagent", "review", "score", "FILE"] and words[4:6] == options(run)[:2]
+    sample = load_sample(folder)
+    judged = export(tmp_path, sample, {sample.items[0].id: "yes"})
+    assert ecoagent("score", str(judged), *words[4:]).exit_code == 0
+    assert "when judged" not in ecoagent("sample", "--n", "10", "--dry-run", *options(run)).output
+
+
+def test_a_sample_too_small_for_its_strata_says_so(run: RunContext) -> None:
+    small = ecoagent("sample", "--n", "2", "--dry-run", *options(run))
+    found = re.search(r"(\d+) of (\d+) strata have no pair in the sample; --n (\d+) is", small.output)
+    assert found is not None and int(found[2]) - int(found[1]) == 2
+    enough = int(found[3])
+    assert (
+        "strata have no pair" in ecoagent("sample", "--n", str(enough - 1), "--dry-run", *options(run)).output
+    )
+    assert "strata have no pair" not in ecoagent("sample", "--n", found[3], "--dry-run", *options(run)).output
+
+
+@pytest.mark.parametrize("below", ["", "x", "x/y"])
+def test_a_file_where_a_folder_is_meant(run: RunContext, tmp_path: Path, below: str) -> None:
+    (tmp_path / "README.md").write_text("mine")
+    out = tmp_path / "README.md" / below
+    refused = ecoagent("sample", "--n", "5", "--out", str(out), *options(run))
+    assert refused.exit_code == 2, refused.output
+    assert "cannot read or write" in refused.output and "another folder with --out" in refused.output
+    assert "outputs=DIR" not in refused.output and (tmp_path / "README.md").read_text() == "mine"
 
 
 def test_score_refuses_labels_made_anew(run: RunContext, tmp_path: Path) -> None:

@@ -109,3 +109,29 @@ def test_stores_follow_the_outputs_folder() -> None:
     assert settings.crawl.artifact_dir == Path("elsewhere/store/artifacts")
     kept = load_settings("local", overrides=['llm.store="mine.sqlite"', 'outputs="elsewhere"'], env={})
     assert kept.llm.store == Path("mine.sqlite")
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("synthesis.intents=[]", r"synthesis\.intents.*at least one"),
+        ('synthesis.intents=["direct", "direct"]', r"synthesis\.intents.*listed twice"),
+        ("evaluate.policies=[]", r"evaluate\.policies.*at least one"),
+        ("synthesis.splits=[nan, 0.5, 0.5]", r"synthesis\.splits.*finite"),
+        ("synthesis.splits=[5, 5, 5]", r"synthesis\.splits.*sum to 1"),
+        ("synthesis.splits=[-0.5, 1, 0.5]", r"synthesis\.splits.*negative"),
+        ("reliability.weights=[1, 1, 1]", r"reliability\.weights.*sum to 1"),
+        ("train.epochs=inf", r"train\.epochs.*finite"),
+        ("llm.timeout_s=inf", r"llm\.timeout_s.*finite"),
+        ("llm.timeout_s=1e300", r"llm\.timeout_s.*at most 1,000,000"),
+        ("synthesis.temperature=inf", r"synthesis\.temperature.*finite"),
+        ("evaluate.rates=[nan]", r"evaluate\.rates.*finite"),
+        ("synthesis.min_queries_per_tool=30", r"max_queries_per_tool.*min_queries_per_tool, which is 30"),
+        ("synthesis.min_words=200", r"max_words.*min_words, which is 200"),
+        ("labeling.top_k=99999999999999999999", r"labeling\.top_k.*at most 10,000,000"),
+        ("flow.workers=99999", r"flow\.workers.*1024"),
+    ],
+)
+def test_values_that_would_crash_later_are_refused(override: str, said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        load_settings("local", overrides=[override], env={})

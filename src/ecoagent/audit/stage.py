@@ -8,18 +8,43 @@ from typing import Any, ClassVar
 from ecoagent.audit.findings import audit_tables
 from ecoagent.audit.tables import SPECS, load_tables
 from ecoagent.runs import (
+    Kind,
     RunContext,
     Shard,
     ShardResult,
     Stage,
     StageReport,
-    read_json,
+    each_with_fields,
+    read_object,
     read_table,
+    with_fields,
     write_json,
     write_table,
 )
 from ecoagent.schema import RejectRow
 from ecoagent.settings import GateError
+
+AUDIT_FILE = "audit.json"
+AGAIN = "run `ecoagent audit --force` on the run"
+
+
+def load_audit(path: Path) -> dict[str, Any]:
+    """What the audit of a run found, as ``AuditStage`` writes it.
+
+    Raises:
+        UserError: the file is missing, damaged, or lacks what is shown of it.
+    """
+    fields: dict[str, Kind] = {"passed": bool, "counts": dict, "checks": list, "tables": list}
+    found = read_object(path, fields, remedy=AGAIN)
+    counts = ("checks", "expectations", "failed_critical", "failed_warning")
+    with_fields(path, found["counts"], dict.fromkeys(counts, int), within="counts", remedy=AGAIN)
+    rows: dict[str, dict[str, Kind]] = {
+        "checks": {**dict.fromkeys(("name", "table", "severity", "says"), str), "violations": int},
+        "tables": {"table": str, "rows": int},
+    }
+    for part, own in rows.items():
+        each_with_fields(path, found[part], own, within=part, remedy=AGAIN)
+    return found
 
 
 class AuditStage(Stage):
@@ -40,7 +65,7 @@ class AuditStage(Stage):
             result = audit_tables(tables, ctx.settings)
             task.advance(1)
         found = result.to_json() | {"first_failures": result.first_failures()}
-        write_json(directory / "audit.json", found)
+        write_json(directory / AUDIT_FILE, found)
         write_table(directory / "audit_failures.parquet", result.failures(), RejectRow)
 
     def merge(self, ctx: RunContext, results: list[ShardResult]) -> StageReport:
@@ -50,9 +75,11 @@ class AuditStage(Stage):
             GateError: a critical check failed (after the files are written).
         """
         folder = results[0].directory
-        found: dict[str, Any] = read_json(folder / "audit.json")
+        found = load_audit(folder / AUDIT_FILE)
+        told: dict[str, Kind] = {"first_failures": str, "max_severity": (str, type(None))}
+        with_fields(folder / AUDIT_FILE, found, told, remedy=AGAIN)
         failures = read_table(folder / "audit_failures.parquet")
-        audit_file = write_json(ctx.paths.out / "audit.json", found)
+        audit_file = write_json(ctx.paths.out / AUDIT_FILE, found)
         rows_file = write_table(ctx.paths.core / "audit_failures.parquet", failures, RejectRow)
         if not found["passed"]:
             raise GateError(

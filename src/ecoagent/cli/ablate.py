@@ -9,7 +9,7 @@ import typer
 from ecoagent.cli.data import run_tables
 from ecoagent.cli.options import DryRun, Json, Profile, Run, Set, guarded, print_json, settings_of
 from ecoagent.cli.show import show_estimates, show_rows
-from ecoagent.runs import RunContext, read_json, run_lock
+from ecoagent.runs import RunContext, read_object, run_lock
 
 ablate_app = typer.Typer(help="Measure what a step of the build does to the results.", no_args_is_help=True)
 
@@ -67,7 +67,8 @@ def round_trip(
         with run_lock(ctx.paths.root):
             stage.prepare(ctx)
             execute(stage, ctx, force=force)
-        content = read_json(ctx.paths.out / "results" / RESULT)
+        shown = dict.fromkeys(("arms", "rows", "notes"), list)
+        content = read_object(ctx.paths.out / "results" / RESULT, shown)
         if as_json:
             print_json(content)
         else:

@@ -32,6 +32,7 @@ def freeze(
     check: Annotated[
         bool, typer.Option("--check", help="Instead: compare the run with it; exit code 1 if they differ.")
     ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace a reference build that is there.")] = False,
     profile: Profile = None,
     run: Run = None,
     limit: Limit = None,
@@ -44,7 +45,7 @@ def freeze(
 
     Examples:
 
-      ecoagent freeze --run reference
+      ecoagent freeze --run my-own --out my_build
 
       ecoagent freeze --run reference --check
     """
@@ -59,14 +60,22 @@ def freeze(
             )
         if check:
             return _check(ctx, out, as_json=as_json)
-        return _freeze(ctx, settings, out, dry_run=dry_run, as_json=as_json)
+        return _freeze(ctx, settings, out, force=force, dry_run=dry_run, as_json=as_json)
 
-    guarded(work)
+    guarded(work, out=out)
 
 
-def _freeze(ctx: RunContext, settings: Settings, out: Path, *, dry_run: bool, as_json: bool) -> int:
+def _freeze(
+    ctx: RunContext, settings: Settings, out: Path, *, force: bool, dry_run: bool, as_json: bool
+) -> int:
+    from ecoagent.publish.reference import STATISTICS
     from ecoagent.publish.reference import freeze as write
 
+    if (out / STATISTICS).is_file() and not force:
+        raise UserError(
+            f"{out} holds a reference build, which would be replaced",
+            remedy="name another folder with --out, compare with --check, or replace it with --force",
+        )
     if dry_run:
         ctx.progress.say(f"would write the responses and statistics of run {settings.run_name} to {out}")
         return 0

@@ -10,7 +10,16 @@ import typer
 from ecoagent.cli.data import run_tables
 from ecoagent.cli.options import DryRun, Json, Limit, Profile, Run, Set, guarded, print_json, settings_of
 from ecoagent.cli.show import show_estimates, show_rows
-from ecoagent.runs import Progress, RunContext, load_manifest, read_json, read_table, run_lock, write_json
+from ecoagent.runs import (
+    Progress,
+    RunContext,
+    load_manifest,
+    read_object,
+    read_table,
+    run_lock,
+    with_fields,
+    write_json,
+)
 from ecoagent.settings import Settings, UserError
 
 if TYPE_CHECKING:
@@ -19,6 +28,7 @@ if TYPE_CHECKING:
 DATES = "growth_dates.json"
 _FAILURES = 3
 """Packages without an answer in a row, after which the index is not asked any more."""
+_COUNTED = ("source", "reliable")
 
 
 def growth(
@@ -50,6 +60,7 @@ def growth(
 
     def work() -> int:
         from ecoagent.crawlers.history import load_history
+        from ecoagent.report.growth import read_growth
         from ecoagent.report.growth_stage import GrowthStage
         from ecoagent.runs import execute
 
@@ -63,11 +74,13 @@ def growth(
             return 0
         with run_lock(ctx.paths.root):
             points = crawls(settings, runs or [], ctx)
-            created, notes = creation_dates(ctx, read_table(tables), offline=offline)
+            created, notes = creation_dates(
+                ctx, read_table(tables, ("source", "provenance")), offline=offline
+            )
             stage = GrowthStage(_only(pinned, created, points, notes))
             stage.prepare(ctx)
             outcome = execute(stage, ctx, force=force)
-        content = read_json(ctx.paths.out / "results" / "growth.json")
+        content = read_growth(ctx.paths.out / "results" / "growth.json")
         if as_json:
             print_json(content)
         else:
@@ -119,8 +132,17 @@ def crawls(settings: Settings, names: list[str], ctx: RunContext) -> list[dict[s
             raise UserError(
                 f"run {name} has no date in {path}", remedy="leave it out of --runs, or build it again"
             )
-        points += crawl_points(name, written[:10], read_table(folder / "core" / "tools.parquet"))
+        points += crawl_points(name, written[:10], read_table(folder / "core" / "tools.parquet", _COUNTED))
     return sorted(points, key=lambda p: (p["date"], p["run"], p["source"]))
+
+
+def _told(path: Path) -> dict[str, str]:
+    """Dates an earlier call was told; none where there was no such call."""
+    if not path.is_file():
+        return {}
+    remedy = "remove the file: the dates are asked for again"
+    found = read_object(path, remedy=remedy)
+    return with_fields(path, found, dict.fromkeys(found, str), remedy=remedy)
 
 
 def creation_dates(
@@ -142,7 +164,7 @@ def creation_dates(
     )
     locked = {e.name: e.created_at for e in load_lock(ctx.settings.crawl.lock).artifacts if e.created_at}
     path = ctx.paths.raw / DATES
-    told: dict[str, str] = read_json(path) if path.is_file() else {}
+    told = _told(path)
     known = {n: locked.get(n) or told[n] for n in wanted if n in locked or n in told}
     lacking = [n for n in wanted if n not in known]
     notes: list[str] = []

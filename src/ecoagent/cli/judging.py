@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ecoagent.cli.options import print_json
+from ecoagent.cli.options import one_of, print_json
 from ecoagent.cli.show import show_rows
 from ecoagent.runs import Progress, RunContext, file_lock, read_rows, write_json
 from ecoagent.settings import Settings, UserError
@@ -48,15 +48,38 @@ def _encoder_or_default(text: str) -> tuple[str, float | None]:
     return name, cosine
 
 
+def check_encoders(settings: Settings, origin: str, names: Iterable[str]) -> None:
+    """Check names of encoders, before anything is read or measured.
+
+    Args:
+        origin: the option or key they come from.
+
+    Raises:
+        UserError: neither the table of sources nor ``models.local`` has one.
+    """
+    from ecoagent.models import known_models
+
+    one_of(origin, list(names), sorted({*known_models(), *settings.models.local}))
+
+
+def show_plan(planned: dict[str, Any], *, as_json: bool) -> None:
+    """What a dry run says."""
+    if as_json:
+        print_json(planned)
+    else:
+        show_rows("dry run: nothing was done", [{"what": k, "value": v} for k, v in planned.items()])
+
+
 def _labelled(settings: Settings, where: str | None, collection: str | None, *, fold: str) -> LabelledSet:
     """The labelled set that an option names; none = the noted tools of a fold, where the set has it."""
     from ecoagent.labeling import load_requests
     from ecoagent.labeling.judge_sample import collection_set, noted_set
     from ecoagent.retrieval.collections import load_collection
+    from ecoagent.retrieval.rows import path_kind
 
     if where is not None and where != NOTED:
         path = Path(where)
-        if collection is not None or path.exists() or not path.parent.is_dir():
+        if collection is not None or path_kind(path) is not None or path_kind(path.parent) != "folder":
             return collection_set(load_collection(path, collection))
         try:
             return collection_set(load_collection(path.parent, path.name))
@@ -120,15 +143,15 @@ def evaluate(
     target = out or ctx.paths.out / "results" / "labeller.json"
     if target.suffix != ".json":
         raise UserError(f"{target} is no .json file", remedy="name the report FILE.json")
-    chains = [chain_of(settings, *_encoder_or_default(e)) for e in encoders or [settings.labeling.encoder]]
+    asked = [_encoder_or_default(e) for e in encoders or [settings.labeling.encoder]]
+    check_encoders(settings, "--encoder" if encoders else "labeling.encoder", [name for name, _ in asked])
+    check_encoders(settings, "labeling.encoder", [settings.labeling.encoder])
+    chains = [chain_of(settings, name, cosine) for name, cosine in asked]
     labelled = _labelled(settings, where, collection, fold="label")
     pairs, kept, most = wanted
     planned = _plan(settings, labelled, chains, pairs, kept, most)
     if dry_run:
-        print_json(planned) if as_json else show_rows(
-            "dry run: nothing was done",
-            [{"what": k, "value": v} for k, v in planned.items()],
-        )
+        show_plan(planned, as_json=as_json)
         return 0
     ctx.progress.say(
         f"judging on {labelled.name}: {planned['pairs_verified_at_least']:,} to "
@@ -226,9 +249,11 @@ def propose(
     from ecoagent.labeling.judge_table import curve_rows, proposal_rows
 
     progress = Progress()
-    labelled = _labelled(settings, where, collection, fold="calibration")
     names = [_encoder_or_default(e)[0] for e in encoders] or [settings.labeling.encoder]
     like, precision = target
+    check_encoders(settings, "--encoder" if encoders else "labeling.encoder", names)
+    check_encoders(settings, "--like", [like[0]] if like else [])
+    labelled = _labelled(settings, where, collection, fold="calibration")
     if dry_run:
         asked = sorted({*names, *([like[0]] if like else [])})
         texts = len(labelled.tools) + len(labelled.queries)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ecoagent.cli.judging import NOTED, catalog_of, encoder_at, evaluate, propose
+from ecoagent.cli.judging import NOTED, catalog_of, check_encoders, encoder_at, evaluate, propose, show_plan
 from ecoagent.cli.options import (
     DryRun,
     Json,
@@ -24,8 +24,11 @@ from ecoagent.cli.options import (
 )
 from ecoagent.cli.show import show_rows
 from ecoagent.cli.stages import Force, run_flow
-from ecoagent.runs import Progress, RunContext, run_lock
+from ecoagent.runs import Progress, RunContext, file_lock, run_lock
 from ecoagent.settings import Settings, UserError
+
+if TYPE_CHECKING:
+    from ecoagent.labeling import Calibration
 
 MEASURING = "Measure the labeller"
 
@@ -167,6 +170,7 @@ def label(
                 "--encoder and --out belong to --evaluate-on and --propose-cosine",
                 remedy="set labeling.encoder to label with another encoder",
             )
+        check_encoders(settings, "labeling.encoder", [settings.labeling.encoder])
         return run_flow(
             ("label",),
             settings,
@@ -202,21 +206,36 @@ def _only_one(
 
 def _calibrate(settings: Settings, target: Path, *, dry_run: bool, as_json: bool) -> int:
     from ecoagent.labeling import load_calibrations
-    from ecoagent.labeling.calibration_run import calibrate_verifier, write_calibrations
+    from ecoagent.labeling.calibration_run import calibrate_verifier, calibration_plan, write_calibrations
     from ecoagent.llm import close_engines
 
+    def known() -> list[Calibration]:
+        try:
+            target.lstat()
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise UserError(
+                f"{target} cannot be written ({error.strerror})", remedy="name another file"
+            ) from error
+        return load_calibrations(target)
+
     ctx = RunContext.create(settings, Progress())
+    check_encoders(settings, "labeling.encoder", [settings.labeling.encoder])
     tools = catalog_of(settings)
     if dry_run:
-        ctx.progress.say(f"would measure {settings.llm.model} on the calibration fold and write {target}")
+        planned = {"model": settings.llm.model, "file": str(target), "kept_in_it": len(known())}
+        planned |= calibration_plan(settings, tools, most_requests=settings.limit)
+        show_plan(planned, as_json=as_json)
         return 0
-    with run_lock(ctx.paths.root):
+    # Whatever is wrong with the file shows before hours of measuring, not after.
+    with run_lock(ctx.paths.root), file_lock(target, settings.outputs / "store"):
+        others = known()
         made = calibrate_verifier(settings, tools, ctx.progress, most_requests=settings.limit)
         close_engines()
-    known = load_calibrations(target) if target.is_file() else []
-    same = (made.model, made.encoder, made.form)
-    kept = [c for c in known if (c.model, c.encoder, c.form) != same]
-    write_calibrations(target, [*kept, made])
+        same = (made.model, made.encoder, made.form)
+        kept = [c for c in others if (c.model, c.encoder, c.form) != same]
+        write_calibrations(target, [*kept, made])
     facts = made.model_dump(mode="json", exclude={"curve", "knots_x", "knots_y"})
     if as_json:
         print_json(facts)

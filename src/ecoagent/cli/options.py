@@ -5,11 +5,13 @@ from __future__ import annotations
 import difflib
 import errno
 import json
+import os
 import re
 import sqlite3
 import sys
 from collections.abc import Callable, Collection, Sequence
 from decimal import Decimal
+from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -109,8 +111,38 @@ def fail(message: str, code: int) -> NoReturn:
     raise typer.Exit(code)
 
 
-def guarded(work: Callable[[], int]) -> NoReturn:
-    """Run a command's body; errors a user can mend become a line and exit code 2 (a gate: 1)."""
+def _unusable(error: OSError, out: Path | None) -> str:
+    """What is said of a file or folder that the system will not read or write."""
+    name = os.fsdecode(error.filename) if not isinstance(error.filename, int) else str(error.filename)
+    if out is not None and _is_at(Path(name), out):
+        where = "give another folder with --out"
+    else:
+        where = "give a folder for runs with --set outputs=DIR, or name another file where it was named"
+    needs = {
+        errno.EACCES: "that you may read and write",
+        errno.EPERM: "that you may read and write",
+        errno.EROFS: "that you may read and write",
+        errno.EEXIST: "that is no file",
+        errno.ENOTDIR: "that is no file, nor below one",
+        errno.ENAMETOOLONG: "of a shorter name",
+    }.get(error.errno or 0)
+    remedy = f"{where}; it has to be one {needs}" if needs else f"look at it, or {where}"
+    return f"cannot read or write {name}: {error.strerror or error}; remedy: {remedy}"
+
+
+def _is_at(path: Path, out: Path) -> bool:
+    """Whether a path is what ``--out`` named, below it, above it, or an unfinished file beside it."""
+    path, out = path.absolute(), out.absolute()
+    return path.is_relative_to(out) or out.is_relative_to(path) or path.name.startswith(f".tmp-{out.name}.")
+
+
+def guarded(work: Callable[[], int], *, out: Path | None = None) -> NoReturn:
+    """Run a command's body; errors a user can mend become a line and exit code 2 (a gate: 1).
+
+    Args:
+        work: the body; returns the exit code.
+        out: what ``--out`` named, so that a remedy for a file there speaks of ``--out``.
+    """
     try:
         code = work()
     except UserError as error:
@@ -124,8 +156,8 @@ def guarded(work: Callable[[], int]) -> NoReturn:
                 "remedy: free some space and run the same command again, nothing finished is lost",
                 2,
             )
-        if isinstance(error, OSError) and error.errno in (errno.EACCES, errno.EROFS):
-            fail(f"cannot write {error.filename}; remedy: give --set outputs=DIR a folder you may write", 2)
+        if isinstance(error, OSError) and error.filename is not None:
+            fail(_unusable(error, out), 2)
         raise
     sys.stdout.flush()
     raise typer.Exit(code)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -92,9 +93,20 @@ def sample(
         _show_sample(drawn, n, ctx.progress, dry_run=dry_run)
         for path in written:
             ctx.progress.say(f"review: {path}")
+        if written:
+            ctx.progress.say(f"review: when judged: {_next(settings.run_name, out, overrides)}")
         return 0
 
-    guarded(work)
+    guarded(work, out=out)
+
+
+def _next(run: str, out: Path | None, overrides: list[str] | None) -> str:
+    """The command that scores judgements of the sample just drawn."""
+    words = ["ecoagent", "review", "score", "FILE", "--run", run]
+    words += ["--sample", str(out)] if out is not None else []
+    # Such as the folder of runs: without it the run is not found.
+    words += [word for item in overrides or () for word in ("--set", item)]
+    return shlex.join(words)
 
 
 def _sets(ctx: RunContext, data: str) -> tuple[Any, ...]:
@@ -119,7 +131,7 @@ def _sets(ctx: RunContext, data: str) -> tuple[Any, ...]:
 
 
 def _show_sample(drawn: Sample, n: int, progress: Progress, *, dry_run: bool) -> None:
-    from ecoagent.labeling.review.sample import BANDS
+    from ecoagent.labeling.review.sample import BANDS, smallest_whole
 
     columns = ("set", "band", "kind", "retriever", "population", "sampled")
     rows = [{c: getattr(s, c) for c in columns} for s in drawn.strata]
@@ -131,6 +143,12 @@ def _show_sample(drawn: Sample, n: int, progress: Progress, *, dry_run: bool) ->
         if reasons:
             listed = ", ".join(f"{k} {v}" for k, v in reasons.items())
             progress.say(f"review: pairs of {name} that the sample does not stand for: {listed}")
+    empty = sum(not s.sampled for s in drawn.strata)
+    if empty:
+        progress.say(
+            f"review: {empty} of {len(drawn.strata)} strata have no pair in the sample; --n "
+            f"{smallest_whole(drawn.strata)} is the smallest that has one of each"
+        )
     if len(drawn.items) < n:
         progress.say(f"review: the run has {len(drawn.items)} pairs, all are in the sample")
 

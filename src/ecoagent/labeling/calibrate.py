@@ -12,14 +12,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, Self, get_args
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field, ValidationError
+from pydantic import ConfigDict, Field, ValidationError, model_validator
 
 from ecoagent.labeling.verify import Form, prompt_sha256
-from ecoagent.runs import read_json
+from ecoagent.retrieval.rows import parse_value, path_kind, read_text
 from ecoagent.schema import Record
 from ecoagent.settings import UserError
 
@@ -27,6 +27,8 @@ EDGE = 1e-4
 """Raw scores are kept this far from 0 and 1 before their log-odds are taken."""
 DECIMALS = 6
 FOLDS = 5
+FAULTS_TOLD = 3
+_MAKE = "`ecoagent label --calibrate FILE`"
 COSINE_KEEPS = 0.9
 """Share of right candidate pairs that the proposed cosine must let through."""
 Floats = npt.NDArray[np.float64]
@@ -37,6 +39,9 @@ METHODS: tuple[Method, ...] = get_args(Method)
 
 class Calibration(Record):
     """A fitted map and what it was fitted on."""
+
+    # A probability of NaN would keep no pair and name no fault.
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     model: str = Field(description="Verifier that was measured.")
     form: Form = Field(description="Form of the question.")
@@ -72,6 +77,18 @@ class Calibration(Record):
     curve: list[dict[str, float]] = Field(
         description="Reliability curve: mean probability, share right and pairs per bin, cross-validated."
     )
+
+    @model_validator(mode="after")
+    def _has_a_map(self) -> Self:
+        if self.method != "isotonic":
+            if self.slope is None or (self.method == "platt" and self.intercept is None):
+                raise ValueError(f"method {self.method} without its slope or intercept")
+            return self
+        if not self.knots_x or len(self.knots_x) != len(self.knots_y):
+            raise ValueError("method isotonic needs knots_x and knots_y, equally many and at least one")
+        if self.knots_x != sorted(self.knots_x) or self.knots_y != sorted(self.knots_y):
+            raise ValueError("knots_x and knots_y must not fall")
+        return self
 
     def probability(self, raw: float) -> float:
         """Probability that the pair is right, 6 decimals."""
@@ -319,22 +336,27 @@ def load_calibrations(path: Path | None = None) -> list[Calibration]:
         UserError: the file is not there or not one of ours.
     """
     if path is None:
-        with resources.as_file(
-            resources.files("ecoagent.labeling").joinpath("data/calibration.json")
-        ) as shipped:
-            raw: Any = read_json(shipped)
-    elif path.is_file():
-        raw = read_json(path)
+        text = resources.files("ecoagent.labeling").joinpath("data/calibration.json").read_text("utf-8")
+    elif path_kind(path) == "file":
+        text = read_text(path)
     else:
-        raise UserError(
-            f"calibration file {path} does not exist", remedy="make it with `ecoagent label --calibrate FILE`"
-        )
-    try:
-        return [Calibration(**entry) for entry in raw["calibrations"]]
-    except (ValidationError, KeyError, TypeError) as error:
-        raise UserError(
-            f"{path or 'calibration.json'} is no calibration file: {error}", remedy="make it anew"
-        ) from error
+        fault = "is a folder" if path_kind(path) == "folder" else "does not exist"
+        raise UserError(f"calibration file {path} {fault}", remedy=f"make it with {_MAKE}")
+    shown = f"{path or 'calibration.json'} is no calibration file"
+    remedy = f"delete it, or name another, and make it anew with {_MAKE}"
+    raw = parse_value(text, shown, remedy=remedy)
+    entries = raw.get("calibrations") if isinstance(raw, dict) else None
+    if not isinstance(entries, list):
+        raise UserError(f'{shown}: it has no list "calibrations"', remedy=remedy)
+    found = []
+    for number, entry in enumerate(entries, start=1):
+        try:
+            found.append(Calibration.model_validate(entry))
+        except ValidationError as error:
+            told = error.errors()[:FAULTS_TOLD]
+            faults = "; ".join(": ".join([*map(str, e["loc"]), e["msg"]]) for e in told)
+            raise UserError(f"{shown}: entry {number}: {faults}", remedy=remedy) from error
+    return found
 
 
 def find_calibration(model: str, encoder: str, form: Form, path: Path | None = None) -> Calibration | None:

@@ -11,11 +11,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ecoagent.labeling.calibrate import Calibration, LabelledPair, auc, fit_calibration, propose_cosine
 from ecoagent.labeling.candidates import find_candidates
+from ecoagent.labeling.estimate import verification_cost
 from ecoagent.labeling.prepare import duplicate_members, noted_tools, seeded_order, unique_requests
-from ecoagent.labeling.requests import load_requests
+from ecoagent.labeling.requests import Request, RequestSet, load_requests
 from ecoagent.labeling.verify import FORMS, Form, Judged, ToolCard, verify_pairs
 from ecoagent.llm import open_engine
 from ecoagent.models import ModelStore
@@ -153,21 +155,77 @@ def calibrate_verifier(
     )
 
 
+def calibration_plan(
+    settings: Settings,
+    tools: Sequence[NormalizedTool],
+    *,
+    forms: Sequence[Form] = FORMS,
+    form_requests: int = FORM_REQUESTS,
+    most_requests: int | None = None,
+) -> dict[str, Any]:
+    """What a calibration costs at most: which pairs are candidates shows only once there are cosines.
+
+    Args:
+        tools, forms, form_requests, most_requests: as ``calibrate_verifier`` takes them.
+
+    Raises:
+        UserError: the set has no noted calibration fold.
+    """
+    labeling = settings.labeling
+    loaded, fold = _calibration_fold(settings)
+    unique, _ = unique_requests(fold)
+    asked = len(unique) if most_requests is None else min(most_requests, len(unique))
+    sample = min(form_requests, len(unique))
+    a_request = min(labeling.top_k + labeling.lexical_top_k, len(tools))
+    per_form = sample * min(a_request + NOTED_BEYOND, len(tools))
+    # The best form has answered the sample already.
+    rest = max(0, asked - sample) * a_request
+    cards, texts = [ToolCard.of(t) for t in tools], [r.text for r in unique.values()]
+    costs = []
+    for form in forms:
+        chosen = settings.model_copy(update={"labeling": labeling.model_copy(update={"verifier_form": form})})
+        costs.append([verification_cost(chosen, cards, texts, pairs) for pairs in (per_form, rest)])
+    # Which form will be the best is not known: the rest costs what the dearest would.
+    parts = [c for c, _ in costs] + [max((r for _, r in costs), key=lambda r: (r.minutes, r.tokens_in))]
+    planned: dict[str, Any] = {
+        "set": loaded.name,
+        "requests_of_the_fold": len(fold),
+        "requests_asked_about": max(asked, sample),
+        "forms": ", ".join(forms),
+        "requests_for_each_form": sample,
+        "encoder": labeling.encoder,
+        "texts_to_encode_at_most": len(tools) + len(unique),
+        "pairs_verified_at_most": per_form * len(forms) + rest,
+        "requests_at_most": sum(p.requests for p in parts),
+        "tokens_in_at_most": sum(p.tokens_in for p in parts),
+        "tokens_out_at_most": sum(p.tokens_out for p in parts),
+        "minutes_at_most": round(sum(p.minutes for p in parts), 1),
+        "speed": parts[0].basis,
+    }
+    prices = [p.dollars for p in parts if p.dollars is not None]
+    return {**planned, "dollars_at_most": round(sum(prices), 4)} if prices else planned
+
+
 def write_calibrations(path: Path, calibrations: Sequence[Calibration]) -> Path:
     """Write a calibration file, sorted by model, encoder and form."""
     ordered = sorted(calibrations, key=lambda c: (c.model, c.encoder, c.form))
     return write_json(path, {"calibrations": [c.model_dump(mode="json") for c in ordered]})
 
 
-def _pairs(settings: Settings, tools: Sequence[NormalizedTool]) -> _Pairs:
-    labeling = settings.labeling
-    loaded = load_requests(labeling.queries)
+def _calibration_fold(settings: Settings) -> tuple[RequestSet, list[Request]]:
+    loaded = load_requests(settings.labeling.queries)
     fold = [r for r in loaded.requests if r.fold == "calibration"]
     if not fold or not loaded.noted:
         raise UserError(
             f"{loaded.name} has no calibration fold with noted tools",
             remedy='mark some rows "fold": "calibration" and give their "gold", or use the project\'s set',
         )
+    return loaded, fold
+
+
+def _pairs(settings: Settings, tools: Sequence[NormalizedTool]) -> _Pairs:
+    labeling = settings.labeling
+    loaded, fold = _calibration_fold(settings)
     unique, _ = unique_requests(fold)
     members = duplicate_members(tools)
     right = {i: n.gold for i, n in noted_tools(unique, members).items()}

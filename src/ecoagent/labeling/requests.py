@@ -21,7 +21,7 @@ from pydantic import Field, ValidationError, field_validator
 from ecoagent.labeling.hub import PREFIX, hub_set, read_hub
 from ecoagent.labeling.rows import UNKNOWN, RequestRow
 from ecoagent.labeling.sources import find_source, read_source
-from ecoagent.retrieval.rows import parse_lines, read_text
+from ecoagent.retrieval.rows import check_length, parse_lines, read_text
 from ecoagent.runs import digest
 from ecoagent.schema import Record, normalize_query
 from ecoagent.settings import UserError
@@ -30,6 +30,8 @@ OWN_SET = "ecoagent-requests"
 OWN_LICENCE, OWN_LANGUAGE = "Apache-2.0", "en"
 SEVERAL_FROM = 3
 """A request with at least this many right tools is of type ``several``."""
+
+FAULTS_TOLD = 3
 
 _ALIASES = {"query_id": "id", "_id": "id", "query": "text", "group": "domain"}
 _READ: dict[object, RequestSet] = {}
@@ -162,6 +164,8 @@ def _set(
         raise UserError(f"{shown or name} holds no request", remedy="give a file with at least two requests")
     first: dict[str, str] = {}
     for where, request in requests:
+        check_length(request.id, where, "id")
+        check_length(request.text, where, "text")
         if request.id in first:
             raise UserError(
                 f"{where}: id {request.id!r} occurs twice, first in {first[request.id]}",
@@ -187,10 +191,12 @@ def _request(row: dict[str, Any], where: str, *, default_id: str) -> Request:
             raise UserError(f"{where}: unknown field {key!r}", remedy=f"did you mean {close[0]!r}?")
     known = {k: v for k, v in values.items() if k in Request.model_fields and v is not None}
     known["id"] = str(known.get("id", default_id))
-    if "query_type" not in known and known.get("gold") is not None:
-        known["query_type"] = query_type_of(known["gold"]) if isinstance(known["gold"], list) else "unknown"
     try:
-        return Request(**known)
+        request = Request(**known)
     except ValidationError as error:
-        faults = "; ".join(f"{'.'.join(str(p) for p in e['loc'])}: {e['msg']}" for e in error.errors())
+        told = error.errors()[:FAULTS_TOLD]
+        faults = "; ".join(f"{'.'.join(str(p) for p in e['loc'])}: {e['msg']}" for e in told)
         raise UserError(f"{where}: {faults}", remedy='write {"id": "…", "text": "…"}') from error
+    if "gold" in known and "query_type" not in known:
+        return request.model_copy(update={"query_type": query_type_of(request.gold)})
+    return request

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from ecoagent.labeling.rows import RequestRow, own_gold, said_language
 from ecoagent.retrieval.beir import is_beir, qrels_files, read_qrels
 from ecoagent.retrieval.collections import QUERIES, SET_LICENCES, TOOLS
-from ecoagent.retrieval.rows import read_lines
+from ecoagent.retrieval.rows import path_kind, read_lines
 from ecoagent.retrieval.toolbench import (
     LICENCE,
     group_of,
@@ -54,9 +54,10 @@ def find_source(path: Path) -> Source:
     Raises:
         UserError: nothing is there, or several sets are.
     """
-    if path.is_file():
+    kind_of_path = path_kind(path)
+    if kind_of_path == "file":
         return _file(path)
-    if not path.is_dir():
+    if kind_of_path is None:
         raise UserError(
             f"query file {path} does not exist", remedy="set labeling.queries to a file or folder"
         )

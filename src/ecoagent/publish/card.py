@@ -15,13 +15,14 @@ import polars as pl
 
 from ecoagent import __version__
 from ecoagent.audit import RunTables, load_tables
+from ecoagent.audit.stage import load_audit
 from ecoagent.labeling.review.pairs import digest_of_labels
 from ecoagent.labeling.review.report import ReviewReport, load_review, rate_text
 from ecoagent.publish.deviations import Deviation, ModelRole, deviations, model_roles
 from ecoagent.publish.layout import CONFIGS, SPLITS, SplitFiles, hub_schema, split_frames
 from ecoagent.publish.licences import hub_licence, spdx
 from ecoagent.publish.selection import Selection, select
-from ecoagent.runs import RunContext, read_json, write_text
+from ecoagent.runs import RunContext, write_text
 from ecoagent.schema import SCHEMA_VERSION, SOURCES
 from ecoagent.settings import Settings, UserError
 
@@ -276,7 +277,7 @@ def write_card(ctx: RunContext, target: Path) -> Path:
             selection,
             existing_files(dataset, selection),
             ctx.settings,
-            read_json(audit),
+            load_audit(audit),
             load_review(ctx.paths.out),
         ),
     )

@@ -18,14 +18,16 @@ from ecoagent.llm.reference import FILE
 from ecoagent.models import ModelStore
 from ecoagent.prompts import prompt_digests
 from ecoagent.runs import (
+    Kind,
     RunContext,
     digest,
     load_manifest,
     processor,
-    read_json,
+    read_object,
     read_rows,
     read_table,
     sha256_file,
+    with_fields,
     write_json,
     write_table,
 )
@@ -40,6 +42,8 @@ _ENCODED = pl.selectors.float()
 """Cosines: their last digit depends on the processor, and what is ranked by them with it."""
 _BY_COSINE = frozenset({"round_trip_rank"})
 _CHOSEN_BY_COSINE = frozenset({"syn_pairs", "duplicates"})
+RELABEL = "run `ecoagent label --force` on the run"
+REFREEZE = "name the folder of a reference build, or write it again with `ecoagent freeze --force`"
 _WITH_ORIGIN = "syn_queries"
 """Its queries say live or replayed; a reference build is known by what a replay of it writes."""
 
@@ -96,7 +100,7 @@ def _wanted(ctx: RunContext) -> set[str]:
         path = ctx.paths.core / f"{name}.parquet"
         if not path.is_file():
             raise MissingInputError(f"{path} is not there", remedy="run `ecoagent build` first")
-        table = read_table(path).filter(pl.col("status") == "ok")
+        table = read_table(path, ("status", "request_hash")).filter(pl.col("status") == "ok")
         hashes |= set(table["request_hash"].to_list())
     return hashes
 
@@ -135,7 +139,7 @@ def statistics(ctx: RunContext) -> dict[str, Any]:
         "models": {name: store.digest(name) for name in sorted({settings.llm.model, *encoders})},
         "tables": {p.stem: table_facts(p) for p in _tables(ctx, stages)},
         "synthesize": stages["synthesize"]["summary"],
-        "label": read_json(ctx.paths.core / "label_stats.json"),
+        "label": read_object(ctx.paths.core / "label_stats.json", remedy=RELABEL),
         "machine": processor(),
     }
 
@@ -171,12 +175,15 @@ def load_statistics(folder: Path) -> dict[str, Any]:
     """The statistics of a reference build.
 
     Raises:
-        UserError: the folder holds none.
+        UserError: the folder holds none, or a damaged one.
     """
     path = folder / STATISTICS
     if not path.is_file():
         raise UserError(f"{path} is not there", remedy="name the folder of a reference build")
-    found: dict[str, Any] = read_json(path)
+    found = read_object(path, {"prompts": dict, "models": dict, "tables": dict}, remedy=REFREEZE)
+    facts: dict[str, Kind] = {"rows": int, "sha256": str, "content": (str, type(None))}
+    for name, table in found["tables"].items():
+        with_fields(path, table, facts, within=f"tables.{name}", remedy=REFREEZE)
     return found
 
 

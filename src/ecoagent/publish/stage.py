@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from ecoagent.audit import SPECS, load_tables
+from ecoagent.audit.stage import AUDIT_FILE, load_audit
 from ecoagent.labeling.review.report import REVIEW_FILE, load_review
 from ecoagent.llm.stub import is_stub
 from ecoagent.prompts import prompt_digests, prompt_files, prompt_marks
@@ -19,7 +20,7 @@ from ecoagent.runs import (
     ShardResult,
     Stage,
     StageReport,
-    read_json,
+    read_object,
     read_table,
     replace_directory,
     sha256_text,
@@ -71,7 +72,7 @@ class PublishStage(Stage):
                 "in a model's place and is not published",
                 remedy="set llm.model to a model and build again",
             )
-        audit = read_json(ctx.paths.out / "audit.json")
+        audit = load_audit(ctx.paths.out / AUDIT_FILE)
         if not audit["passed"]:
             raise GateError(
                 f"run {ctx.settings.run_name!r} did not pass its audit and is not published",
@@ -108,7 +109,8 @@ class PublishStage(Stage):
         replace_directory(temporary, final)
         rejects = ctx.paths.out / "publish_rejects.parquet"
         write_table(rejects, read_table(folder / "publish_rejects.parquet"), RejectRow)
-        summary: dict[str, Any] = read_json(folder / "summary.json")
+        counted = {"rows": dict, "left_out": dict, "withheld": int, "masked": int}
+        summary = read_object(folder / "summary.json", counted)
         files = sorted(p for p in final.rglob("*") if p.is_file())
         ctx.progress.say(f"publish: {len(files)} files in {final}")
         return StageReport(

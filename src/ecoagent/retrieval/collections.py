@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ecoagent.retrieval.beir import is_beir, qrels_files, read_qrels
-from ecoagent.retrieval.rows import read_lines
+from ecoagent.retrieval.rows import check_length, path_kind, read_lines
 from ecoagent.retrieval.toolbench import LICENCE as TOOLBENCH_LICENCE
 from ecoagent.retrieval.toolbench import (
     Api,
@@ -101,7 +101,7 @@ def load_collection(path: Path, name: str | None = None) -> TestCollection:
         UserError: nothing of the kind is there, several are and none is named, or a row is not valid (file
             and row are said).
     """
-    if not path.exists():
+    if path_kind(path) is None:
         raise UserError(f"{path} does not exist", remedy="give the folder of a test collection")
     found = _find(path)
     if not found:
@@ -299,6 +299,7 @@ def _text(row: dict[str, Any], where: str, key: str, default: str | None = None)
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     if isinstance(value, str) and (value or default is None):
+        check_length(value, where, key)
         return value
     if value in (None, "") and default is not None:
         return default

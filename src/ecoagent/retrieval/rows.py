@@ -5,14 +5,21 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from ecoagent.runs import canonical_json, parse_json
 from ecoagent.settings import UserError
 
 LONGEST_FIELD = (1 << 31) - 1
 """csv's own limit is 128 KiB; ToolBench writes whole API documents into one field."""
+LONGEST_TEXT = 100_000
+"""Characters of a user's text. The longest query of seven published sets has 1,100, and a model reads some
+8,000 of its 2,048 tokens: what is longer is a file put into a row by mistake, and took minutes to count."""
+_ESCAPED_HALF = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def read_text(path: Path) -> str:
@@ -36,6 +43,60 @@ def read_text(path: Path) -> str:
         ) from error
 
 
+@contextmanager
+def _json_faults(where: str, remedy: str) -> Iterator[None]:
+    try:
+        yield
+    except json.JSONDecodeError as error:
+        raise UserError(f"{where}: not JSON ({error.msg})", remedy=remedy) from error
+    except UnicodeEncodeError as error:
+        # JSON may write half of a pair; no UTF-8 file, hash or tokenizer takes it.
+        raise UserError(
+            f"{where}: {error.object[error.start]!a} is half a character", remedy="drop it from the text"
+        ) from error
+    except (RecursionError, ValueError) as error:
+        deep = isinstance(error, RecursionError) or "nested" in str(error)
+        what = "it is nested too deeply" if deep else "a number has too many digits"
+        raise UserError(f"{where}: cannot be read as JSON ({what})", remedy=remedy) from error
+
+
+def parse_value(text: str, where: str, *, remedy: str) -> Any:
+    """JSON that a user brings, whole characters only.
+
+    Args:
+        where: file and row, for errors.
+
+    Raises:
+        UserError: it is no JSON, beyond what Python reads, or holds half a character.
+    """
+    with _json_faults(where, remedy):
+        value = parse_json(text)
+        if _ESCAPED_HALF.search(text):
+            canonical_json(value).encode("utf-8")
+    return value
+
+
+def check_length(text: str, where: str, what: str) -> None:
+    """Refuse a text longer than any real one.
+
+    Raises:
+        UserError: it has more than ``LONGEST_TEXT`` characters.
+    """
+    if len(text) > LONGEST_TEXT:
+        raise UserError(
+            f"{where}: {what} has {len(text):,} characters, more than {LONGEST_TEXT:,}",
+            remedy="shorten it or drop the row",
+        )
+
+
+def path_kind(path: Path) -> str | None:
+    """``file``, ``folder``, or none where nothing can be there: absent, or no name a system takes."""
+    try:
+        return "file" if path.is_file() else "folder" if path.is_dir() else None
+    except (OSError, ValueError):
+        return None
+
+
 def parse_lines(text: str, shown: str) -> Iterator[tuple[str, int, dict[str, Any]]]:
     """Where ("file row n"), row number from 1, and object of each line that is not blank.
 
@@ -47,10 +108,7 @@ def parse_lines(text: str, shown: str) -> Iterator[tuple[str, int, dict[str, Any
         if not line.strip():
             continue
         where = f"{shown} row {number}"
-        try:
-            row = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise UserError(f"{where}: not JSON ({error.msg})", remedy="one object a line") from error
+        row = parse_value(line, where, remedy="write one JSON object a line")
         if not isinstance(row, dict):
             raise UserError(f"{where}: not an object", remedy="write one JSON object a line")
         yield where, number, row
@@ -76,10 +134,11 @@ def read_array(path: Path) -> Iterator[tuple[str, int, dict[str, Any]]]:
     place, number = _skip(text, place + 1), 0
     while text[place : place + 1] != "]":
         where = f"{path.name} element {number}"
-        try:
+        with _json_faults(where, "fetch the file again"):
+            begin = place
             row, place = decoder.raw_decode(text, place)
-        except json.JSONDecodeError as error:
-            raise UserError(f"{where}: not JSON ({error.msg})", remedy="fetch the file again") from error
+            if _ESCAPED_HALF.search(text, begin, place):
+                canonical_json(row).encode("utf-8")
         if not isinstance(row, dict):
             raise UserError(f"{where}: not an object", remedy="drop the element")
         yield where, number, row

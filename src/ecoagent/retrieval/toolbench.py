@@ -7,7 +7,6 @@ number queries and documents anew, so their ids are not those of the queries.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from ecoagent.retrieval.rows import read_array, read_table
+from ecoagent.retrieval.rows import check_length, parse_value, read_array, read_table
 from ecoagent.schema import normalize_query
 from ecoagent.settings import UserError
 
@@ -124,6 +123,7 @@ def read_instructions(key: str, path: Path) -> Iterator[ToolBenchQuery]:
         text = query_text(row.get("query"))
         if text is None:
             raise UserError(f"{where}: no query text", remedy="drop the element")
+        check_length(text, where, "the query")
         apis = tuple(_api(d, where) for d in _list(row.get("api_list"), where))
         gold = sorted({_gold(pair, where) for pair in _list(row.get("relevant APIs"), where)})
         identifier = f"{prefix}-{row.get('query_id', number)}"
@@ -188,6 +188,7 @@ def read_texts(key: str, file: Path) -> dict[str, str]:
     for where, _, (number, text, *_rest) in read_table(file, 2, quoted=True):
         if not normalize_query(text):
             raise UserError(f"{where}: no query text", remedy="drop the row")
+        check_length(text, where, "the query")
         if texts.setdefault(_qid(key, number), text) != text:
             raise UserError(f"{where}: query {number!r} has two texts", remedy="fetch the file again")
     return texts
@@ -218,13 +219,7 @@ def _corpus(path: Path) -> tuple[dict[str, str], list[Api]]:
         # Every occurrence of a document is written, under one number.
         if (line == 1 and document == "docid") or document in of_document:
             continue
-        try:
-            row = json.loads(content)
-        except json.JSONDecodeError as error:
-            raise UserError(
-                f"{where}: the document is not JSON ({error.msg})", remedy="fetch it again"
-            ) from error
-        api = _api(row, where)
+        api = _api(parse_value(content, f"{where}: the document", remedy="fetch the file again"), where)
         of_document[document] = api.id
         found.append(api)
     merged = merge_apis(found, {})

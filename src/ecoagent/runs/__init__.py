@@ -7,8 +7,6 @@ from ecoagent.runs.atomic import (
     digest,
     iter_lines,
     parse_json,
-    read_json,
-    read_jsonl,
     read_rows,
     read_table,
     replace_directory,
@@ -24,6 +22,18 @@ from ecoagent.runs.atomic import (
     write_text,
 )
 from ecoagent.runs.context import RunContext, RunPaths
+from ecoagent.runs.json_files import (
+    AGAIN,
+    NUMBER,
+    AbsentError,
+    Kind,
+    UnreadableError,
+    each_with_fields,
+    read_json,
+    read_jsonl,
+    read_object,
+    with_fields,
+)
 from ecoagent.runs.lock import file_lock, run_lock
 from ecoagent.runs.manifest import load_manifest, processor, record_stage, versions
 from ecoagent.runs.progress import Progress, ProgressTask, duration
@@ -52,7 +62,11 @@ from ecoagent.runs.streams import (
 )
 
 __all__ = [
+    "AGAIN",
+    "NUMBER",
     "ROWS_PER_GROUP",
+    "AbsentError",
+    "Kind",
     "Progress",
     "ProgressTask",
     "RunContext",
@@ -64,11 +78,13 @@ __all__ = [
     "StageOutcome",
     "StageReport",
     "TableWriter",
+    "UnreadableError",
     "bucket",
     "canonical_json",
     "count_rows",
     "digest",
     "duration",
+    "each_with_fields",
     "execute",
     "file_lock",
     "finished",
@@ -81,6 +97,7 @@ __all__ = [
     "processor",
     "read_json",
     "read_jsonl",
+    "read_object",
     "read_rows",
     "read_table",
     "record_stage",
@@ -97,6 +114,7 @@ __all__ = [
     "to_arrow",
     "up_to_date",
     "versions",
+    "with_fields",
     "write_bytes",
     "write_json",
     "write_jsonl",

@@ -85,11 +85,6 @@ def parse_json(text: str | bytes) -> Any:
         raise ValueError("it is nested too deeply") from None
 
 
-def read_json(path: Path) -> Any:
-    """The value of a JSON file."""
-    return json.loads(path.read_text("utf-8"))
-
-
 def write_jsonl(path: Path, rows: Iterable[Record | Mapping[str, Any]]) -> Path:
     """Write one JSON object a line, in the order given; rows are taken one at a time."""
 
@@ -122,11 +117,6 @@ def iter_lines(path: Path) -> Iterator[bytes]:
         yield rest
 
 
-def read_jsonl(path: Path) -> list[dict[str, Any]]:
-    """The objects of a JSON-lines file."""
-    return [json.loads(line) for line in iter_lines(path) if line.strip()]
-
-
 def to_arrow(rows: Iterable[Record | Mapping[str, Any]] | pl.DataFrame, model: type[Record]) -> pa.Table:
     """Arrow table in the column order and types of ``model``."""
     schema = arrow_schema(model)
@@ -151,25 +141,33 @@ def write_table(
     return _replace(path, write)
 
 
-def read_table(path: Path) -> pl.DataFrame:
+def read_table(path: Path, columns: Iterable[str] = ()) -> pl.DataFrame:
     """A Parquet table as a frame.
 
+    Args:
+        path: the table.
+        columns: columns that must be there; all are read.
+
     Raises:
-        UserError: the file is missing or damaged.
+        UserError: the file is missing, damaged, or lacks a column.
     """
     try:
-        return pl.read_parquet(path)
+        table = pl.read_parquet(path)
     except (pl.exceptions.PolarsError, OSError) as error:
         raise damaged(path, error) from error
+    for name in columns:
+        if name not in table.columns:
+            raise UserError(f"{path} lacks column {name!r}", remedy=REBUILD)
+    return table
 
 
 REBUILD = "`ecoagent build` on this run makes it anew"
 
 
-def damaged(path: Path, error: Exception) -> UserError:
+def damaged(path: Path, error: Exception, remedy: str = REBUILD) -> UserError:
     """What is said of a table that cannot be read."""
     first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-    return UserError(f"{path} cannot be read ({first[:120]})", remedy=REBUILD)
+    return UserError(f"{path} cannot be read ({first[:120]})", remedy=remedy)
 
 
 def read_rows(path: Path, model: type[R], *, subset: bool = False, remedy: str = REBUILD) -> list[R]:
@@ -179,7 +177,7 @@ def read_rows(path: Path, model: type[R], *, subset: bool = False, remedy: str =
         path: the table.
         model: record of its rows.
         subset: read the record's columns only, where a file holds more.
-        remedy: what to do about a row that does not fit.
+        remedy: what to do about a file that is damaged or a row that does not fit.
 
     Raises:
         UserError: the file is missing, damaged, lacks a column, or a row does not fit (all named).
@@ -191,7 +189,7 @@ def read_rows(path: Path, model: type[R], *, subset: bool = False, remedy: str =
             raise UserError(f"{path} lacks column {lacking[0]!r}", remedy=remedy)
         rows = pq.read_table(path, columns=list(model.model_fields) if subset else None).to_pylist()
     except (pa.ArrowException, OSError) as error:
-        raise damaged(path, error) from error
+        raise damaged(path, error, remedy) from error
     return list(validated(path, model, rows, remedy=remedy))
 
 

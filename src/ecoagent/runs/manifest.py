@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from ecoagent import __version__
-from ecoagent.runs.atomic import read_json, write_json
+from ecoagent.runs.atomic import write_json
 from ecoagent.runs.context import RunContext
+from ecoagent.runs.json_files import NUMBER, Kind, UnreadableError, read_object
 from ecoagent.schema import SCHEMA_VERSION
 
 RECORDED = (
@@ -33,6 +34,17 @@ RECORDED = (
     "xllamacpp",
     "quickjs",
 )
+
+
+ENTRY_FIELDS: dict[str, Kind] = {
+    "outputs": dict,
+    "rows": dict,
+    "rejects": dict,
+    "tokens": dict,
+    "summary": dict,
+    "seconds": NUMBER,
+}
+"""What the entry of a stage in a manifest must hold."""
 
 
 def git_hash() -> str | None:
@@ -81,17 +93,29 @@ def processor() -> str:
 def read_marker(path: Path, fields: Mapping[str, type]) -> dict[str, Any] | None:
     """A JSON object with these fields, or none if the file is missing, damaged or of another form."""
     try:
-        content = read_json(path)
-    except (OSError, ValueError):
+        return read_object(path, fields)
+    except (OSError, UnreadableError):
         return None
-    if not isinstance(content, dict):
-        return None
-    return content if all(isinstance(content.get(k), kind) for k, kind in fields.items()) else None
 
 
 def load_manifest(path: Path) -> dict[str, Any]:
-    """The manifest at ``path``, or an empty one if there is none that can be read."""
-    return read_marker(path, {"run": str, "stages": dict}) or {}
+    """The manifest at ``path``, or an empty one if there is none that can be read.
+
+    An entry of a stage that is of another form is left out: that stage counts as not run.
+    """
+    content = read_marker(path, {"run": str, "stages": dict}) or {}
+    if content:
+        content["stages"] = {k: v for k, v in content["stages"].items() if _is_entry(v)}
+    return content
+
+
+def _is_entry(value: Any) -> bool:
+    """Whether a stage's entry has the form in which ``record_stage`` writes it."""
+    return (
+        isinstance(value, dict)
+        and all(isinstance(value.get(k), kind) for k, kind in ENTRY_FIELDS.items())
+        and all(isinstance(value.get(k, {}), dict) for k in ("engine", "shards"))
+    )
 
 
 def record_stage(ctx: RunContext) -> None:

@@ -120,13 +120,16 @@ def read_profile(name: str) -> dict[str, Any]:
 
 
 def _recorded(path: Path) -> dict[str, Any]:
+    remedy = "name the profile with --profile"
     try:
-        values: dict[str, Any] = json.loads(path.read_text("utf-8"))["settings"]
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError, KeyError, TypeError) as error:
+        content: Any = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
         raise UserError(
-            f"{path} holds no recorded settings ({type(error).__name__}: {error})",
-            remedy="name the profile with --profile",
+            f"{path} holds no recorded settings ({type(error).__name__}: {error})", remedy=remedy
         ) from error
+    values = content.get("settings") if isinstance(content, dict) else None
+    if not isinstance(values, dict):
+        raise UserError(f"{path} holds no recorded settings (no section 'settings')", remedy=remedy)
     return values
 
 

@@ -12,10 +12,9 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 from ecoagent.schema.tools import CATALOGS, Granularity
+from ecoagent.settings.bounds import bounded, listed, not_below, whole
 
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
-SHARES_TOLERANCE = 1e-4
-"""Shares written with few digits (0.33333 three times) count as a whole."""
 
 
 def knob(default: Any, description: str, **kwargs: Any) -> Any:
@@ -24,15 +23,22 @@ def knob(default: Any, description: str, **kwargs: Any) -> Any:
 
 
 class Section(BaseModel):
-    """Base of the sections; unknown keys are errors."""
+    """Base of the sections; unknown keys, NaN, infinity and numbers beyond all use are errors."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False)
+
+    @field_validator("*")
+    @classmethod
+    def _in_bounds(cls, value: Any) -> Any:
+        for number in value if isinstance(value, tuple) else (value,):
+            bounded(number)
+        return value
 
 
 class FlowSettings(Section):
     """How flows run."""
 
-    workers: int = knob(2, "Threads for shard tasks.", ge=1)
+    workers: int = knob(2, "Threads for shard tasks.", ge=1, le=1024)
     runner: Literal["threads", "ray"] = knob(
         "threads", "threads of this process, or a Ray cluster (extra `ray`) for generation and labelling."
     )
@@ -46,6 +52,7 @@ class CrawlSettings(Section):
     catalogs: tuple[Literal["langchain", "crewai", "llamaindex", "n8n"], ...] = Field(
         CATALOGS, description="Catalogs to crawl (paper, Section 2: these four)."
     )
+    _catalogs = field_validator("catalogs")(listed)
     n8n_official: bool = Field(True, description="Include n8n's two official packages (11.7 and 1.8 MB).")
     packages: tuple[str, ...] = Field((), description="Only these packages; empty = all of the lock file.")
     granularity: Granularity = Field("tool", description="package (paper), tool or operation.")
@@ -121,6 +128,12 @@ class ReliabilitySettings(Section):
     quality_weights: tuple[float, float] = Field((0.6, 0.4), description="z_desc, z_tag (Section 3.3).")
     threshold: Fraction = Field(0.8, description="Reliable from here on (Section 2).")
 
+    @field_validator("weights", "quality_weights")
+    @classmethod
+    def _whole(cls, weights: tuple[float, ...]) -> tuple[float, ...]:
+        whole(weights, "weights")
+        return weights
+
 
 class LLMSettings(Section):
     """The engine that generates and verifies."""
@@ -134,17 +147,17 @@ class LLMSettings(Section):
     reference: str | None = Field(
         None, description="Published responses to replay: a Parquet file, or 'shipped'; none = all live."
     )
-    concurrency: int = knob(4, "Requests in flight, at each server.", ge=1)
-    threads: int | None = knob(None, "CPU threads of the embedded engine; none = all cores.")
+    concurrency: int = knob(4, "Requests in flight, at each server.", ge=1, le=4096)
+    threads: int | None = knob(None, "CPU threads of the embedded engine; none = all cores.", ge=1, le=1024)
     context: int = knob(2048, "Context length per sequence, tokens.", ge=256)
     timeout_s: float = knob(300.0, "Limit of one request, seconds.", gt=0)
-    retries: int = knob(3, "Further tries of a failed request.", ge=0)
+    retries: int = knob(3, "Further tries of a failed request.", ge=0, le=100)
     dtype: Literal["auto", "bfloat16", "float16", "float32"] = Field(
         "bfloat16", description="Number format of the weights (vLLM)."
     )
-    tensor_parallel: int = knob(1, "GPUs per replica (vLLM).", ge=1)
+    tensor_parallel: int = knob(1, "GPUs per replica (vLLM).", ge=1, le=1024)
     data_parallel: int = knob(
-        1, "Replicas, each a process with tensor_parallel GPUs of its own (vLLM).", ge=1
+        1, "Replicas, each a process with tensor_parallel GPUs of its own (vLLM).", ge=1, le=1024
     )
     gpu_memory_utilization: float = knob(0.9, "Share of GPU memory (vLLM).", gt=0, le=1)
     price_in: float | None = knob(None, "US dollars per million prompt tokens, where they cost.", ge=0)
@@ -175,7 +188,7 @@ class SynthesisSettings(Section):
         0.3,
         description="Largest share of a tool's queries that name the tool, as its lines are accepted.",
     )
-    temperature: float = Field(0.8, ge=0, description="Not given in the paper.")
+    temperature: float = Field(0.8, ge=0, le=2, description="Not given in the paper; servers take 0 to 2.")
     top_p: float = Field(0.95, gt=0, le=1, description="Not given in the paper.")
     max_tokens: int = Field(320, ge=16, description="Limit of one response.")
     max_attempts: int = Field(
@@ -207,8 +220,23 @@ class SynthesisSettings(Section):
     false_negative_margin: Fraction = Field(
         0.95, description="A negative must score below this share of the gold's cosine."
     )
-    splits: tuple[float, float, float] = Field((0.8, 0.1, 0.1), description="train, val, test by query.")
+    splits: tuple[float, float, float] = Field(
+        (0.8, 0.1, 0.1), description="train, val, test by query; they sum to 1."
+    )
     cold_fraction: Fraction = Field(0.1, description="Share of tools whose queries are the cold split.")
+
+    _intents = field_validator("intents")(listed)
+
+    @field_validator("max_queries_per_tool", "max_words")
+    @classmethod
+    def _ordered(cls, most: int, info: ValidationInfo) -> int:
+        return not_below(most, info, f"min_{str(info.field_name).removeprefix('max_')}", "synthesis")
+
+    @field_validator("splits")
+    @classmethod
+    def _whole(cls, shares: tuple[float, float, float]) -> tuple[float, float, float]:
+        whole(shares, "shares of train, val and test")
+        return shares
 
     @field_validator("min_verifier_raw")
     @classmethod
@@ -251,8 +279,7 @@ class LabelingSettings(Section):
     @field_validator("splits")
     @classmethod
     def _whole(cls, shares: tuple[float, float, float]) -> tuple[float, float, float]:
-        if abs(sum(shares) - 1) > SHARES_TOLERANCE:
-            raise ValueError(f"shares of train, val and test must sum to 1; these sum to {sum(shares):g}")
+        whole(shares, "shares of train, val and test")
         return shares
 
 
@@ -262,7 +289,7 @@ class TrainSettings(Section):
     query_encoder: str = Field("facebook/dragon-plus-query-encoder", description="f_Q.")
     tool_encoder: str = Field("facebook/dragon-plus-context-encoder", description="f_T.")
     pooling: Literal["cls", "mean"] = Field("cls", description="CLS (Section 3.2.1).")
-    epochs: float = Field(1.0, gt=0, description="Section 4.1.")
+    epochs: float = Field(1.0, gt=0, le=1000, description="Section 4.1.")
     batch_size: int = Field(8, ge=2, description="Section 4.1.")
     learning_rate: float = Field(1e-5, gt=0, description="Section 4.1.")
     warmup_steps: int | None = Field(1000, ge=0, description="Section 4.1.")
@@ -287,8 +314,8 @@ class EvaluateSettings(Section):
     policies: tuple[str, ...] = Field(
         ("static", "blacklist", "retry", "global_mab", "rated"), description="Rows of the dynamic table."
     )
-    rates: tuple[float, ...] = Field((0.2, 0.3), description="rho of Section 4.2.")
-    theta: tuple[float, ...] = Field((0.9, 0.8), description="Recovery target per rate (Eq. 12).")
+    rates: tuple[Fraction, ...] = Field((0.2, 0.3), description="rho of Section 4.2.")
+    theta: tuple[Fraction, ...] = Field((0.9, 0.8), description="Recovery target per rate (Eq. 12).")
     steps: int = Field(10_000, ge=1, description="T of Section 4.2.")
     onset: int = Field(2_000, ge=0, description="Last step before the outage (Section 4.2).")
     window: int = Field(3_000, ge=1, description="Steps after onset that are averaged (Section 4.2).")
@@ -300,6 +327,8 @@ class EvaluateSettings(Section):
     gamma: float = Field(0.95, gt=0, le=1, description="Discount (Section 4.1).")
     fusion: tuple[float, float, float] = Field((0.75, 0.15, 0.10), description="w of Eq. 9 (Section 4.1).")
     retry: int = Field(3, ge=1, description="k of the Retry baseline (Section 4.3).")
+
+    _rows = field_validator("rankers", "policies")(listed)
 
 
 class AuditSettings(Section):

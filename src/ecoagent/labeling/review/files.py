@@ -71,7 +71,8 @@ def write_sample(folder: Path, sample: Sample, *, force: bool = False) -> tuple[
     notes: list[str] = []
     there = [name for name in FILES if (folder / name).exists()]
     same = False
-    if there:
+    # Without a sample.json, which is written last, the files are what a stopped command left.
+    if SAMPLE_FILE in there or _filled(folder / CSV_FILE):
         # A damaged sample.json is treated as another sample: what stands beside it may be judged.
         try:
             earlier = load_sample(folder).digest
@@ -116,9 +117,12 @@ def _filled(path: Path) -> bool:
     """Whether a CSV may hold judgements; one that cannot be read may."""
     try:
         text = path.read_bytes().decode("utf-8-sig")
-        rows = list(csv.DictReader(io.StringIO(text, newline="")))
+        reader = csv.DictReader(io.StringIO(text, newline=""))
+        rows = list(reader)
     except FileNotFoundError:
         return False
     except (UnicodeDecodeError, csv.Error):
         return True
-    return any(FILLED[0] not in row or any((row.get(c) or "").strip() for c in FILLED) for row in rows)
+    if text.strip() and not set(FILLED) <= set(reader.fieldnames or ()):
+        return True
+    return any((row.get(c) or "").strip() for row in rows for c in FILLED)

@@ -258,7 +258,12 @@ def _studio_rows(value: Any, name: str) -> tuple[list[_Row], int, int]:
             raise UserError(
                 f"{name} row {number}: not a task", remedy="export JSON or JSON-MIN from Label Studio"
             )
-        predictions += len(task.get("predictions") or ())
+        foretold = task.get("predictions") or []
+        if not isinstance(foretold, list):
+            raise UserError(
+                f"{name} row {number}: 'predictions' is not a list", remedy="export JSON from Label Studio"
+            )
+        predictions += len(foretold)
         found = list(_annotations(task, name, number))
         left += not found
         rows += found

@@ -15,7 +15,7 @@ from ecoagent.labeling.prepare import NOT_VERIFIED
 from ecoagent.labeling.requests import load_requests
 from ecoagent.labeling.review.sample import Band, ReviewItem, SetName, item_id
 from ecoagent.labeling.stats import HARD_MARGIN
-from ecoagent.runs import RunContext, read_json, read_table
+from ecoagent.runs import NUMBER, Kind, RunContext, read_object, read_table, with_fields
 from ecoagent.schema import fold_space, query_id
 from ecoagent.settings import MissingInputError, UserError
 
@@ -23,6 +23,18 @@ TABLES = {
     "real": ("verdicts.parquet", "real_queries.parquet"),
     "syn": ("syn_qrels.parquet", "syn_queries.parquet"),
 }
+LABELS: dict[str, tuple[str, ...]] = {
+    "real": (
+        "query_id", "tool_id", "stage", "kept", "reason", "encoder_score", "verifier_raw",
+        "verifier_probability",
+    ),
+    "syn": ("query_id", "tool_id", "origin", "encoder_score"),
+}  # fmt: skip
+"""Columns wanted of each set's labels; older runs lack the others."""
+QUERIES = {"real": ("query_id", "text", "query_type"), "syn": ("query_id", "text", "intent")}
+TOOLS = (
+    "id", "name", "display_name", "group_name", "source", "description", "parameter_names", "operations",
+)  # fmt: skip
 COMMANDS = {"real": "ecoagent label", "syn": "ecoagent synthesize"}
 
 
@@ -49,7 +61,7 @@ def labels_digest(core: Path, set_name: str) -> str | None:
     path = core / TABLES[set_name][0]
     if not path.is_file():
         return None
-    table = read_table(path)
+    table = read_table(path, LABELS[set_name])
     return digest_of_labels(table, set_name)
 
 
@@ -95,9 +107,9 @@ def read_pairs(ctx: RunContext, sets: Sequence[SetName]) -> ReviewPairs:
     decides_by, threshold = str(labeling.verifier_score), float(labeling.verifier_threshold)
     stats = core / "label_stats.json"
     if stats.is_file():
-        verifier = read_json(stats).get("verifier") or {}
+        verifier = _verifier(stats)
         decides_by = verifier.get("decides_by", decides_by)
-        threshold = verifier.get("threshold", threshold)
+        threshold = float(verifier.get("threshold", threshold))
     for name in sets:
         for file in TABLES[name]:
             if not (core / file).is_file():
@@ -108,7 +120,7 @@ def read_pairs(ctx: RunContext, sets: Sequence[SetName]) -> ReviewPairs:
     found = ReviewPairs([], {}, decides_by, threshold, HARD_MARGIN)
     for name in sets:
         read = _real if name == "real" else _syn
-        table = read_table(core / TABLES[name][0])
+        table = read_table(core / TABLES[name][0], LABELS[name])
         found.labels[name] = digest_of_labels(table, name)
         pairs, left_out = read(ctx, table, tools, decides_by, threshold)
         found.pairs.extend(pairs)
@@ -117,12 +129,25 @@ def read_pairs(ctx: RunContext, sets: Sequence[SetName]) -> ReviewPairs:
     return found
 
 
+def _verifier(path: Path) -> dict[str, Any]:
+    """What ``label_stats.json`` says of the verifier and its cut-off; empty where it says nothing.
+
+    Raises:
+        UserError: the file is damaged.
+    """
+    remedy = "run `ecoagent label --force` on the run"
+    kinds: dict[str, Kind] = {"decides_by": str, "threshold": NUMBER}
+    found = read_object(path, remedy=remedy).get("verifier") or {}
+    told = {k: kind for k, kind in kinds.items() if isinstance(found, dict) and k in found}
+    return with_fields(path, found, told, within="verifier", remedy=remedy)
+
+
 def _tools(core: Path) -> dict[str, dict[str, Any]]:
     path = core / "tools.parquet"
     if not path.is_file():
         raise MissingInputError(f"{path} is not there", remedy="run `ecoagent score` and what it needs first")
     shown = {}
-    for row in read_table(path).iter_rows(named=True):
+    for row in read_table(path, TOOLS).iter_rows(named=True):
         names = dict.fromkeys(fold_space(o["name"]) for o in row["operations"] or () if o["name"].strip())
         shown[row["id"]] = {
             "tool_name": row["display_name"] or row["name"],
@@ -152,7 +177,7 @@ def _real(
             judged.append(row)
     queries = {
         r["query_id"]: (r["text"], r["query_type"])
-        for r in read_table(ctx.paths.core / "real_queries.parquet").iter_rows(named=True)
+        for r in read_table(ctx.paths.core / "real_queries.parquet", QUERIES["real"]).iter_rows(named=True)
     }
     if any(row["query_id"] not in queries for row in judged):
         for request in load_requests(ctx.settings.labeling.queries).requests:
@@ -191,7 +216,8 @@ def _syn(
 ) -> tuple[list[ReviewItem], Counter[str]]:
     column = "verifier_score" if decides_by == "calibrated" else "verifier_raw"
     queries = {
-        r["query_id"]: r for r in read_table(ctx.paths.core / "syn_queries.parquet").iter_rows(named=True)
+        r["query_id"]: r
+        for r in read_table(ctx.paths.core / "syn_queries.parquet", QUERIES["syn"]).iter_rows(named=True)
     }
     left_out: Counter[str] = Counter()
     pairs = []

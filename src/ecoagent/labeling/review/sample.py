@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from pydantic import Field
 
@@ -115,6 +115,47 @@ def allocate(n: int, sizes: Sequence[int], weights: Sequence[float]) -> list[int
     return given
 
 
+Key: TypeAlias = tuple[str, str, str, str]
+
+
+def places(population: Mapping[Key, int], n: int) -> dict[Key, int]:
+    """How many of ``n`` pairs each stratum gets: equal parts of the sets, ``BANDS`` in a set, then by size.
+
+    Args:
+        population: pairs of each stratum.
+        n: size of the sample.
+    """
+    sets = [s for s in SETS if any(key[0] == s for key in population)]
+    by_set = allocate(
+        n, [sum(c for k, c in population.items() if k[0] == s) for s in sets], [1.0] * len(sets)
+    )
+    wanted: dict[Key, int] = {}
+    for set_name, given in zip(sets, by_set, strict=True):
+        bands = [b for b in BANDS if any(k[:2] == (set_name, b) for k in population)]
+        sizes = [sum(c for k, c in population.items() if k[:2] == (set_name, b)) for b in bands]
+        for band, share in zip(bands, allocate(given, sizes, [BANDS[b][0] for b in bands]), strict=True):
+            keys = sorted(k for k in population if k[:2] == (set_name, band))
+            counts = [population[k] for k in keys]
+            wanted |= dict(zip(keys, allocate(share, counts, [float(c) for c in counts]), strict=True))
+    return wanted
+
+
+def smallest_whole(strata: Sequence[Stratum]) -> int:
+    """The smallest sample that has a pair of every stratum; larger ones have too."""
+    population: dict[Key, int] = {s.key: s.population for s in strata if s.population}
+
+    def whole(n: int) -> bool:
+        return all(places(population, n).values())
+
+    low = high = len(population)
+    while not whole(high):
+        low, high = high + 1, min(2 * high, sum(population.values()))
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if whole(middle) else (middle + 1, high)
+    return high
+
+
 def draw_sample(
     pairs: Sequence[ReviewItem],
     n: int,
@@ -143,18 +184,7 @@ def draw_sample(
             remedy="label it first (`ecoagent label`), or look at its yield in core/label_stats.json",
         )
     population = Counter(p.stratum for p in pairs)
-    sets = [s for s in SETS if any(key[0] == s for key in population)]
-    by_set = allocate(
-        n, [sum(c for k, c in population.items() if k[0] == s) for s in sets], [1.0] * len(sets)
-    )
-    wanted: dict[tuple[str, str, str, str], int] = {}
-    for set_name, places in zip(sets, by_set, strict=True):
-        bands = [b for b in BANDS if any(k[:2] == (set_name, b) for k in population)]
-        sizes = [sum(c for k, c in population.items() if k[:2] == (set_name, b)) for b in bands]
-        for band, share in zip(bands, allocate(places, sizes, [BANDS[b][0] for b in bands]), strict=True):
-            keys = sorted(k for k in population if k[:2] == (set_name, band))
-            counts = [population[k] for k in keys]
-            wanted |= dict(zip(keys, allocate(share, counts, [float(c) for c in counts]), strict=True))
+    wanted = places(population, n)
     drawn: list[ReviewItem] = []
     taken: Counter[tuple[str, str, str, str]] = Counter()
     for pair in sorted(pairs, key=lambda p: (sha256_text(f"{seed}:draw:{p.id}"), p.id)):
