@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from ecoagent.llm import close_engines
+from ecoagent.llm import balance, close_engines
 from ecoagent.llm.stub import STUB_MODEL
 from ecoagent.publish.stage import PublishStage
 from ecoagent.runs import (
@@ -102,7 +102,10 @@ def fault(number: int, body: dict[str, Any]) -> tuple[int, str] | None:
     }.get(kind)
 
 
-def test_every_fault_is_a_row_with_its_status_and_the_stage_ends(tmp_path: Path) -> None:
+def test_every_fault_is_a_row_with_its_status_and_the_stage_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(balance, "MAX_PAUSE_S", 0.5)
     with stub_server(fault) as server:
         ctx = context(tmp_path, server.url, *FAULTY, "llm.retries=1")
         outcome = execute(SynthesizeStage(), ctx)

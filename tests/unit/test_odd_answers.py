@@ -19,6 +19,7 @@ from ecoagent.llm import (
     Sampling,
     ServerEngine,
     StoredEngine,
+    balance,
     request_hash,
     write_reference,
 )
@@ -117,8 +118,9 @@ SILENT: dict[str, tuple[Script, str]] = {
 @pytest.mark.parametrize(("script", "reason"), SILENT.values(), ids=SILENT.keys())
 @pytest.mark.parametrize("retries", [0, 3])
 def test_a_server_that_never_answers_is_given_up_on(
-    start: Start, script: Script, reason: str, retries: int
+    start: Start, script: Script, reason: str, retries: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(balance, "MAX_PAUSE_S", 0.2)
     said: list[str] = []
     server = start(script)
     engine = engine_of(server, retries=retries, say=said.append, backoff_s=0.001)

@@ -232,7 +232,9 @@ def _untrained(minilm: Path, tmp_path: Path) -> Path:
 
 
 def test_nothing_to_train_on_and_divergence_are_user_errors(minilm: Path, tmp_path: Path) -> None:
-    settings = TrainSettings(batch_size=4, learning_rate=1e30, warmup_ratio=0.0, max_length=8)
+    settings = TrainSettings(batch_size=4, warmup_ratio=0.0, max_length=8)
+    # Beyond what the settings allow, so that it does diverge.
+    settings = settings.model_copy(update={"learning_rate": 1e30})
     with pytest.raises(UserError, match="no training pairs"):
         train_two_tower([], settings, query_path=minilm, tool_path=minilm, output=tmp_path, seed=0)
     with pytest.raises(UserError, match="diverged"):
