@@ -102,7 +102,7 @@ def run_flow(
         if lacking:
             ctx.progress.say("missing on this machine for these settings: " + "; ".join(lacking))
         print_json(planned) if as_json else show_estimates(planned)
-        if any(facts.get("estimate") == UNKNOWN for facts in planned.values()):
+        if not as_json and any(facts.get("estimate") == UNKNOWN for facts in planned.values()):
             ctx.progress.say(
                 "to know more, run `ecoagent crawl`, `normalize` and `score` with these options first: "
                 "they ask no model, and the dry run then counts requests, tokens and minutes"
