@@ -354,11 +354,17 @@ def test_an_outage_of_everything_is_said_and_mended_by_the_next_run(tmp_path: Pa
     outage.down = frozenset().union(*(tokens(r["text"]) for r in REQUESTS))
     ctx = context(tmp_path)
     with pytest.raises(
-        UserError, match=r"got no answer \(engine: error:http_503\); remedy: run the command again"
+        UserError, match=r"(\d+) of \1 requests to .* failed \(error:http_503 \1\).*same command"
     ):
         execute(LabelStage(), ctx)
     outage.down = frozenset()
     assert execute(LabelStage(), ctx).report.rows["real_queries"] == 7
+
+
+def test_a_wrong_encoder_is_told_by_its_name_not_as_a_missing_calibration(tmp_path: Path) -> None:
+    ctx = context(tmp_path, "labeling.encoder=all-MiniLM-L6-v3")
+    with pytest.raises(UserError, match="no model 'all-MiniLM-L6-v3'"):
+        execute(LabelStage(), ctx)
 
 
 def test_shards_share_one_reading_of_the_catalog_and_one_grouping(

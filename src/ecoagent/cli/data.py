@@ -97,7 +97,7 @@ def rehydrate(
             show_rows("rehydrate", [result.as_dict()])
         return 0
 
-    guarded(work)
+    guarded(work, out=out)
 
 
 def list_runs(

@@ -181,7 +181,7 @@ def label(
             flow_name="label",
         )
 
-    guarded(work)
+    guarded(work, out=out)
 
 
 def _only_one(

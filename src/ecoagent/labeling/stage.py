@@ -33,6 +33,7 @@ from ecoagent.llm import (
     engine_record,
     open_engine,
     open_reference,
+    unanswered_first,
 )
 from ecoagent.models import ModelStore
 from ecoagent.prompts import prompt_marks
@@ -86,11 +87,13 @@ class LabelStage(Stage):
         """Prompt, request set, encoder, calibration and published responses."""
         labeling = ctx.settings.labeling
         reference = open_reference(ctx.settings.llm.reference)
+        # First: a wrong name has no calibration either, and the name is what to tell.
+        encoder = ModelStore(ctx.settings.models).digest(labeling.encoder)
         calibration = self._calibration(ctx)
         return {
             "prompt": prompt_marks()[prompt_name(labeling.verifier_form)],
             "requests": load_requests(labeling.queries).digest,
-            "encoder": ModelStore(ctx.settings.models).digest(labeling.encoder),
+            "encoder": encoder,
             "calibration": digest(calibration.model_dump(mode="json")) if calibration else None,
             "reference": None if reference is None else reference.digest,
         }
@@ -166,7 +169,8 @@ class LabelStage(Stage):
         for line in in_words(stats):
             ctx.progress.say(f"label: {line}")
         members = duplicate_members(tools)
-        real = real_tables(requests, prepared, verdicts, members, settings.labeling, settings.seed)
+        with unanswered_first(responses, settings.llm):
+            real = real_tables(requests, prepared, verdicts, members, settings.labeling, settings.seed)
         stats |= _sizes(real)
         outputs = [
             write_table(core / "real_queries.parquet", real.queries, QueryRow),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -188,17 +187,10 @@ def _require_splits(
     )
     judged = [v for v in verdicts if v.stage == "verifier"]
     failed = sum(v.verifier_raw is None for v in judged)
-    unanswered = Counter(v.reason for v in judged if v.reason and v.reason.startswith("engine"))
     if with_candidates < needed:
         raise UserError(state, remedy="lower labeling.min_cosine")
     if len(prepared.verified) < needed:
         raise UserError(state, remedy="raise labeling.max_verified")
-    if unanswered:
-        raise UserError(
-            f"{state}; {unanswered.total()} of {len(judged)} questions got no answer "
-            f"({', '.join(sorted(unanswered))})",
-            remedy="run the command again: only these are asked again",
-        )
     if failed and failed == len(judged):
         raise UserError(
             f"{state}; no answer of {settings.verifier_form!r} could be read", remedy="try another model"

@@ -126,8 +126,8 @@ def generate(
             count_answer(counts, answer)
             _collect(state[ask.tool_id], ask, request, answer, tools[ask.tool_id], settings)
         for tool_id in dict.fromkeys(a.tool_id for a in asks):
-            state[tool_id].coverage.attempts = attempt + 1
             tool = state[tool_id]
+            tool.coverage.attempts = attempt + 1
             tool.kept, tool.surplus = select_lines(tool.found, settings)
     result = Generated(responses=[rows[h] for h in sorted(rows)], stats=dict(sorted(counts.items())))
     for tool in state.values():
