@@ -12,6 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import typer
 
@@ -77,6 +79,17 @@ def test_a_damaged_table_is_named_with_the_remedy(tmp_path: Path) -> None:
         for read in (lambda: read_table(path), lambda: read_rows(path, RejectRow)):
             with pytest.raises(UserError, match=r"t\.parquet cannot be read.*remedy: `ecoagent build`"):
                 read()
+
+
+def test_a_table_whose_text_is_not_utf8_is_named(tmp_path: Path) -> None:
+    path = write_table(
+        tmp_path / "t.parquet", [RejectRow(id="a", stage="s", reason="r", detail="d")], RejectRow
+    )
+    table = pq.read_table(path)
+    broken = pa.array([b"\xff\xfe"], pa.binary()).view(pa.string())
+    pq.write_table(table.set_column(table.schema.get_field_index("detail"), "detail", broken), path)
+    with pytest.raises(UserError, match=r"t\.parquet cannot be read .*remedy: `ecoagent build`"):
+        read_rows(path, RejectRow)
 
 
 @pytest.mark.parametrize(

@@ -146,6 +146,7 @@ def test_a_whole_reference_build_is_read(tmp_path: Path) -> None:
         (b"[]", "it is not an object"),
         (b"{}", "'prompts' is missing"),
         (json.dumps(WHOLE | {"models": 3}).encode(), "'models' is not an object"),
+        (json.dumps(WHOLE | {"tables": {}}).encode(), "'tables' names no table"),
         (json.dumps(WHOLE | {"tables": {"t": 5}}).encode(), "'tables.t' is not an object"),
         (json.dumps(WHOLE | {"tables": {"t": {"rows": 1}}}).encode(), "'tables.t.sha256' is missing"),
         (json.dumps(WHOLE | {"tables": {"t": TABLE | {"rows": "1"}}}).encode(), "'tables.t.rows' is not"),

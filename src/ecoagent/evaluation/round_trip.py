@@ -105,6 +105,11 @@ def filter_of(settings: Settings, max_rank: int, min_raw: float | None) -> Filte
     return Filter(max_rank, column, labeling.verifier_threshold)
 
 
+def encoders_of(settings: Settings) -> list[str]:
+    """Models the towers of a run start from, f_Q first."""
+    return [settings.train.query_encoder, settings.train.tool_encoder]
+
+
 def passing(queries: pl.DataFrame, rule: Filter) -> dict[str, frozenset[str]]:
     """Ids of the queries that pass each filter; as in synthesis, no verdict is no verdict against a query."""
     found = queries.filter(pl.col("round_trip_rank") <= rule.max_rank)
@@ -163,7 +168,7 @@ class RoundTripStage(Stage):
     """Trains the arms, one shard an arm and seed, and compares them."""
 
     name: ClassVar[str] = "round_trip"
-    version: ClassVar[str] = "1"
+    version: ClassVar[str] = "2"
     sections: ClassVar[tuple[str, ...]] = ("train",)
 
     def __init__(self, rule: Filter, seeds: int = 1, limit: int | None = None) -> None:
@@ -292,6 +297,7 @@ class RoundTripStage(Stage):
         ]
         facts = ("pairs", "queries", "tools", "steps")
         content = {
+            "encoders": encoders_of(ctx.settings),
             "filter": vars(self.rule),
             "seeds": [ctx.settings.seed + n for n in range(self.seeds)],
             "passed": self._counts(queries),

@@ -181,6 +181,8 @@ def load_statistics(folder: Path) -> dict[str, Any]:
     if not path.is_file():
         raise UserError(f"{path} is not there", remedy="name the folder of a reference build")
     found = read_object(path, {"prompts": dict, "models": dict, "tables": dict}, remedy=REFREEZE)
+    if not found["tables"]:
+        raise UserError(f"{path} is damaged: 'tables' names no table", remedy=REFREEZE)
     facts: dict[str, Kind] = {"rows": int, "sha256": str, "content": (str, type(None))}
     for name, table in found["tables"].items():
         with_fields(path, table, facts, within=f"tables.{name}", remedy=REFREEZE)
@@ -196,8 +198,9 @@ def compare(ctx: RunContext, folder: Path) -> list[Difference]:
         for name, value in expected[part].items()
         if found[part].get(name) != value
     ]
-    for name, facts in expected["tables"].items():
-        there = found["tables"].get(name, {"rows": None, "sha256": None, "content": None})
+    absent = {"rows": None, "sha256": None, "content": None}
+    for name in sorted({*expected["tables"], *found["tables"]}):
+        facts, there = (part["tables"].get(name, absent) for part in (expected, found))
         for key in ("rows", "content", "sha256"):
             if there[key] != facts[key]:
                 machine = key == "sha256" or name in _CHOSEN_BY_COSINE

@@ -43,6 +43,7 @@ def make_chain(
     label_stats: Mapping[str, Any],
     texts: Mapping[str, str],
     round_trip: Mapping[str, Any] | None,
+    round_trip_shipped: bool,
     labeller: Any,
     review: Mapping[str, Any] | None,
 ) -> Chain:
@@ -52,8 +53,9 @@ def make_chain(
         texts: text of each Real query.
         coverage: rows of ``syn_coverage.json``.
         round_trip: ``round_trip.json``, labeller and review likewise, where there.
+        round_trip_shipped: it is of the reference build, whose cuts are not this run's.
     """
-    cut = cut_of(settings, round_trip)
+    cut = cut_of(settings, None if round_trip_shipped else round_trip)
     syn = {
         "steps": generation.reject_steps(tables["syn_rejects"]),
         "per_tool": generation.queries_per_tool(tables, coverage),
@@ -62,7 +64,7 @@ def make_chain(
         "origins": generation.origin_rows(tables["syn_queries"]),
         "asked": len(coverage),
     }
-    trip = generation.round_trip_section(tables, round_trip, cut)
+    trip = generation.round_trip_section(tables, round_trip, cut, shipped=round_trip_shipped)
     steps = facts.funnel(tables, label_stats)
     real = {
         "steps": steps,

@@ -133,8 +133,10 @@ def disagreements(tables: RunTables, cut: Cut, count: int = DISAGREEMENTS) -> li
     return rows
 
 
-def round_trip_section(tables: RunTables, result: Mapping[str, Any] | None, cut: Cut) -> dict[str, Any]:
-    """Ranks, scores and their agreement, and the ablation where it was run."""
+def round_trip_section(
+    tables: RunTables, result: Mapping[str, Any] | None, cut: Cut, *, shipped: bool = False
+) -> dict[str, Any]:
+    """Ranks, scores and their agreement, and the ablation: the run's own, else the shipped one."""
     queries = tables["syn_queries"]
     ranks = queries["round_trip_rank"].drop_nulls().to_list()
     scores = queries[cut.column].drop_nulls().to_list()
@@ -148,6 +150,7 @@ def round_trip_section(tables: RunTables, result: Mapping[str, Any] | None, cut:
         "agreement": agreement(queries, cut),
         "disagreements": disagreements(tables, cut),
         "result": ablation(result),
+        "shipped": shipped,
     }
 
 

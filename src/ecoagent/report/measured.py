@@ -10,6 +10,8 @@ from ecoagent.runs import read_json
 
 SHIPPED = "data/labeller.json"
 """In ``ecoagent.labeling``: reports of the labeller as the local profile uses it."""
+SHIPPED_ROUND_TRIP = "data/round_trip.json"
+"""In ``ecoagent.evaluation``: the round-trip ablation of the reference build."""
 STAGE_WORDS = {
     "candidates": "candidates",
     "cosine": "after the cosine",
@@ -23,6 +25,13 @@ def shipped_labeller(model: str) -> dict[str, Any] | None:
     with resources.as_file(resources.files("ecoagent.labeling").joinpath(SHIPPED)) as path:
         reports = [r for r in read_json(path)["reports"] if r["model"] == model]
     return {"reports": reports} if reports else None
+
+
+def shipped_round_trip(encoders: list[str]) -> dict[str, Any] | None:
+    """The shipped round-trip ablation; None where it was measured with other towers."""
+    with resources.as_file(resources.files("ecoagent.evaluation").joinpath(SHIPPED_ROUND_TRIP)) as path:
+        content: dict[str, Any] = read_json(path)
+    return content if content["encoders"] == encoders else None
 
 
 def labeller_tables(content: Any) -> list[dict[str, Any]]:

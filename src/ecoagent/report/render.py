@@ -46,7 +46,8 @@ class RunFiles:
     coverage: Sequence[Mapping[str, Any]] = ()
     """Rows of ``syn_coverage.json``."""
     round_trip: Mapping[str, Any] | None = None
-    """``round_trip.json``, where ``ecoagent ablate round-trip`` was run."""
+    """``round_trip.json``, where ``ecoagent ablate round-trip`` was run; else the shipped one."""
+    round_trip_shipped: bool = False
     labeller: Any = None
     """``labeller.json``, where ``ecoagent label --evaluate-on`` was run; else the shipped one."""
     labeller_shipped: bool = False
@@ -245,6 +246,7 @@ def render_report(files: RunFiles, settings: Settings) -> Report:
         label_stats=files.label_stats,
         texts=texts,
         round_trip=files.round_trip,
+        round_trip_shipped=files.round_trip_shipped,
         labeller=files.labeller,
         review=files.review,
     )

@@ -7,9 +7,10 @@ from typing import Any, ClassVar
 
 from ecoagent.audit import SPECS, load_tables
 from ecoagent.audit.stage import load_audit
+from ecoagent.evaluation.round_trip import encoders_of
 from ecoagent.reliability.flaws import load_flaws
 from ecoagent.report.growth import GROWTH_FILE, load_growth
-from ecoagent.report.measured import shipped_labeller
+from ecoagent.report.measured import shipped_labeller, shipped_round_trip
 from ecoagent.report.render import RunFiles, render_report
 from ecoagent.runs import (
     AGAIN,
@@ -69,6 +70,7 @@ class ReportStage(Stage):
             "profile": ctx.settings.profile,
             "run": ctx.settings.run_name,
             "shipped_labeller": shipped_labeller(ctx.settings.llm.model),
+            "shipped_round_trip": shipped_round_trip(encoders_of(ctx.settings)),
         }
 
     def run_shard(self, ctx: RunContext, shard: Shard, directory: Path) -> None:
@@ -99,6 +101,7 @@ def read_files(ctx: RunContext) -> RunFiles:
     manifest = load_manifest(ctx.paths.manifest)
     published = manifest.get("stages", {}).get("publish", {})
     own = read_found(out / "results" / LABELLER, (dict, list))
+    round_trip = read_found(out / "results" / ROUND_TRIP)
     return RunFiles(
         tables=load_tables(core),
         offline=_with_rows(out / "results" / "offline.json"),
@@ -111,7 +114,8 @@ def read_files(ctx: RunContext) -> RunFiles:
         growth=load_growth(out),
         flaws=load_flaws(out),
         coverage=[row for row in read_found(core / COVERAGE, (list, dict)) or [] if isinstance(row, dict)],
-        round_trip=read_found(out / "results" / ROUND_TRIP),
+        round_trip=round_trip or shipped_round_trip(encoders_of(ctx.settings)),
+        round_trip_shipped=not round_trip,
         labeller=own or shipped_labeller(ctx.settings.llm.model),
         labeller_shipped=own is None,
         review=read_found(out / "results" / REVIEW),

@@ -188,7 +188,8 @@ def read_rows(path: Path, model: type[R], *, subset: bool = False, remedy: str =
         if lacking:
             raise UserError(f"{path} lacks column {lacking[0]!r}", remedy=remedy)
         rows = pq.read_table(path, columns=list(model.model_fields) if subset else None).to_pylist()
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        # Arrow looks at text only when it becomes Python's.
         raise damaged(path, error, remedy) from error
     return list(validated(path, model, rows, remedy=remedy))
 
