@@ -75,9 +75,7 @@ def _ranked(
 ) -> list[dict[str, Any]]:
     """Rankers of a split, best first, each with its mean and its distance from the reference."""
     first = metrics[0] if metrics else "MRR"
-    contrasts = {
-        (c.get("ranker"), c.get("metric")): c for c in _rows(content, "rows") if _where(c) == where
-    }
+    contrasts = {(c.get("ranker"), c.get("metric")): c for c in _rows(content, "rows") if _where(c) == where}
     found = [
         {
             "ranker": m.get("ranker"),

@@ -91,7 +91,9 @@ def differences_figure(section: Mapping[str, Any]) -> bytes:
                 axis.plot(first["by_tool"], [place, place], color=tint, linewidth=1.4)
             axis.plot(value, place, "o", color=tint, markersize=5, markerfacecolor=tint if told else "white")
         axis.axvline(0, color=INK, linewidth=1)
-        axis.set_title(f"{split['set']} {split['split']} ({split['queries']} queries)", loc="left", fontsize=9)
+        axis.set_title(
+            f"{split['set']} {split['split']} ({split['queries']} queries)", loc="left", fontsize=9
+        )
         axis.set_xlabel("RATED − row, MRR")
         axis.grid(axis="y", color=GRID)
         axis.locator_params(axis="x", nbins=4)
