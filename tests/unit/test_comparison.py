@@ -41,7 +41,7 @@ def make_split(queries: int, per_tool: int = 4, name: str = "test") -> JudgedSpl
 
 
 def make_run(name: str, split: JudgedSplit, skill: float, seed: int = 0, depth: int = 20) -> RankedRun:
-    """A ranker that finds a gold the more often the more skilled it is; one tool is easy or hard as a whole."""
+    """A ranker that finds a gold as often as it is skilled; a tool is easy or hard as a whole."""
     rng = np.random.default_rng(seed)
     rankings = []
     for query in split.queries.ids:

@@ -67,7 +67,7 @@ def _title(split: Mapping[str, Any]) -> str:
 
 
 def differences_figure(section: Mapping[str, Any]) -> bytes:
-    """The reference's MRR minus each row's, with intervals by tool, a panel a split; hollow: not told apart."""
+    """The reference's MRR minus each row's, by tool, a panel a split; hollow: not told apart."""
     plt = _pyplot()
     splits = section["splits"]
     labels = list(dict.fromkeys(str(r["label"]) for s in splits for r in s["rows"] if r["first"]))
@@ -104,7 +104,7 @@ def differences_figure(section: Mapping[str, Any]) -> bytes:
 
 
 def curves_figure(rows: Sequence[Mapping[str, Any]], reference: str) -> bytes:
-    """Recall (above) and hit rate (below) at every depth, a column a split; the reference is the thick line."""
+    """Recall (above) and hit rate (below) at every depth, a column a split; thick: the reference."""
     plt = _pyplot()
     panels = list(dict.fromkeys((str(r["set"]), str(r["split"])) for r in rows))
     rankers = list(dict.fromkeys(str(r["ranker"]) for r in rows))

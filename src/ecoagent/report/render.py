@@ -179,7 +179,7 @@ def _comparison_figures(section: Mapping[str, Any], files: ComparisonFiles) -> d
         found["curves"] = Figure(
             "recall_curves.png",
             comparison_figures.curves_figure(curves, section["reference"]),
-            f"Lines: recall and hit rate of each ranker among the first 1 to {len(curves[0]['recall'])} tools.",
+            f"Lines: recall and hit rate of each ranker among the first 1–{len(curves[0]['recall'])} tools.",
             "Recall under both definitions by depth: the share of a query’s golds (above), and whether any "
             "is there (below).",
         )
