@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import ir_measures
+import numpy as np
 import pytest
 
 from ecoagent.evaluation.trec import trec_query, trec_tool, write_qrels, write_run
-from ecoagent.metrics import evaluate_run
+from ecoagent.metrics import METRICS, evaluate_run
 from ecoagent.retrieval import RankedRun
 
 
@@ -42,3 +43,35 @@ def test_files_evaluate_to_the_table_even_where_scores_tie(tmp_path: Path) -> No
     for name, measure in measures.items():
         assert theirs[measure] == pytest.approx(found.means()[name], abs=1e-9)
     assert qrels_file.read_text() == "q:syn:a 0 t:x%20y 1\nq:syn:a 0 t:z 1\nq:syn:b 0 t:z 1\n"
+
+
+THEIRS = {
+    "MRR": ir_measures.RR,
+    **{f"nDCG@{k}": ir_measures.nDCG @ k for k in (1, 3, 5, 10)},
+    **{f"Recall@{k}": ir_measures.R @ k for k in (1, 5, 10)},
+    **{f"Hit@{k}": ir_measures.Success @ k for k in (1, 5, 10)},
+}
+
+
+def test_every_metric_of_the_table_from_the_files_alone(tmp_path: Path) -> None:
+    """Query by query, with several golds, tied scores, golds that are not found and a query unanswered."""
+    assert set(THEIRS) == set(METRICS)
+    rng = np.random.default_rng(4)
+    tools = [f"n8n:pkg.node/{n}" for n in range(60)]
+    qrels = {f"q:syn:{n:03d}": frozenset(rng.choice(tools, rng.integers(1, 5))) for n in range(40)}
+    rankings = [[str(tool) for tool in rng.permutation(tools)[: rng.integers(0, 30)]] for _ in range(40)]
+    scores = [sorted((round(float(s), 1) for s in rng.random(len(r))), reverse=True) for r in rankings]
+    run = RankedRun("any", tuple(qrels), rankings, scores)
+    found = evaluate_run(run, qrels)
+    theirs = ir_measures.iter_calc(
+        list(THEIRS.values()),
+        list(ir_measures.read_trec_qrels(str(write_qrels(tmp_path / "a.qrels", qrels)))),
+        list(ir_measures.read_trec_run(str(write_run(tmp_path / "a.run", run)))),
+    )
+    values = {(value.query_id, value.measure): value.value for value in theirs}
+    for row, query in enumerate(found.query_ids):
+        for name, measure in THEIRS.items():
+            # A query without lines in the run file is not listed: it counts 0.
+            expected = values.get((query, measure), 0.0)
+            assert found.values[name][row] == pytest.approx(expected, abs=1e-9), (query, name)
+    assert [] in rankings and found.means()["MRR"] > 0

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
+from random import Random
 
 import numpy as np
 import pytest
@@ -74,6 +76,41 @@ def test_equals_the_definitions(cases: dict[str, tuple[list[str], set[str]]]) ->
     first = make_run({query: ranking[:1] for query, (ranking, _) in cases.items()})
     assert evaluate_run(first, qrels, ["MRR"]).means()["MRR"] == pytest.approx(found.means()["P@1"])
     assert found.means()["Hit@1"] == pytest.approx(found.means()["P@1"])
+
+
+CASES = st.dictionaries(
+    st.sampled_from(["q1", "q2", "q3", "q4"]),
+    st.tuples(st.lists(st.sampled_from(TOOLS), unique=True), st.sets(st.sampled_from(TOOLS), min_size=1)),
+    min_size=1,
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(CASES)
+def test_deeper_never_loses_and_one_definition_bounds_the_other(
+    cases: dict[str, tuple[list[str], set[str]]],
+) -> None:
+    run = make_run({query: ranking for query, (ranking, _) in cases.items()})
+    depths = (1, 2, 5, 10, 100)
+    names = [f"{kind}@{k}" for kind in ("Recall", "Hit") for k in depths]
+    found = evaluate_run(run, {query: golds for query, (_, golds) in cases.items()}, names).values
+    for kind in ("Recall", "Hit"):
+        for low, high in pairwise(depths):
+            assert (found[f"{kind}@{low}"] <= found[f"{kind}@{high}"] + 1e-12).all()
+    for k in depths:
+        assert (found[f"Recall@{k}"] <= found[f"Hit@{k}"] + 1e-12).all()
+
+
+@settings(max_examples=40, deadline=None)
+@given(CASES, st.randoms(use_true_random=False))
+def test_the_order_of_the_queries_says_nothing(
+    cases: dict[str, tuple[list[str], set[str]]], order: Random
+) -> None:
+    shuffled = list(cases)
+    order.shuffle(shuffled)
+    one = evaluate_run(make_run({q: cases[q][0] for q in cases}), {q: cases[q][1] for q in cases})
+    two = evaluate_run(make_run({q: cases[q][0] for q in shuffled}), {q: cases[q][1] for q in shuffled[::-1]})
+    assert one.means() == two.means() and one.intervals() == two.intervals()
 
 
 def test_perfect_run_is_one_and_empty_run_is_zero() -> None:

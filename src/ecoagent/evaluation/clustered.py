@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +16,7 @@ FLIPS = 10_000
 """Sign changes drawn by the paired test: the smallest p it can give is 1 / (FLIPS + 1)."""
 
 _BLOCK_FLOATS = 1 << 24
+_SLACK = 1e-9
 Floats = npt.NDArray[np.float64]
 
 
@@ -37,15 +39,149 @@ class PairedTest:
     p: float
 
 
-def _sums(values: Sequence[float], clusters: Sequence[str]) -> tuple[Floats, Floats]:
-    """Sum and number of the values of each cluster, clusters in order of name."""
-    if len(values) != len(clusters) or not len(values):
-        raise UserError(f"{len(values)} values and {len(clusters)} cluster names do not belong together")
-    _, place = np.unique(np.asarray(clusters), return_inverse=True)
-    return (
-        np.bincount(place, weights=np.asarray(values, dtype=np.float64)).astype(np.float64),
-        np.bincount(place).astype(np.float64),
-    )
+@dataclass(frozen=True)
+class Clustering:
+    """A cluster name for each query, in their order."""
+
+    names: tuple[str, ...]
+    linked: bool
+    """Whether queries that share any gold are together; if not, those that share their first gold are."""
+
+    @property
+    def count(self) -> int:
+        """Distinct clusters."""
+        return len(set(self.names))
+
+
+def gold_clusters(
+    query_ids: Sequence[str], golds: Mapping[str, Set[str]], groups: Mapping[str, str]
+) -> Clustering:
+    """Queries that share a gold tool, in one cluster; duplicates of a tool count as that tool.
+
+    Sharing is carried on: two queries without a common gold are together where a third shares one with
+    each. Where that ties more than half of the queries into one cluster, nothing could be resampled:
+    then only the first gold (by duplicate group, by name) counts, and ``linked`` is false.
+
+    Args:
+        query_ids: queries in the order wanted.
+        golds: query to its golds, at least one each.
+        groups: tool to duplicate group; a tool that is not in it is its own.
+    """
+    own = {query: sorted({groups.get(tool, tool) for tool in golds[query]}) for query in query_ids}
+    parent: dict[str, str] = {}
+
+    def root(name: str) -> str:
+        while parent.setdefault(name, name) != name:
+            parent[name] = name = parent[parent[name]]
+        return name
+
+    for found in own.values():
+        for other in found[1:]:
+            first, second = sorted((root(found[0]), root(other)))
+            parent[second] = first
+    names = tuple(root(own[query][0]) for query in query_ids)
+    single = all(len(found) == 1 for found in own.values())
+    if single or not names or max(Counter(names).values()) <= len(names) / 2:
+        return Clustering(names, True)
+    return Clustering(tuple(own[query][0] for query in query_ids), False)
+
+
+def _sums(values: npt.ArrayLike, clusters: Sequence[str]) -> tuple[Floats, Floats]:
+    """Sums (clusters, columns) and number of the values of each cluster, clusters in order of name."""
+    table = np.asarray(values, dtype=np.float64)
+    table = table.reshape(len(table), -1)
+    if len(table) != len(clusters) or not len(table):
+        raise UserError(f"{len(table)} values and {len(clusters)} cluster names do not belong together")
+    names, place = np.unique(np.asarray(clusters), return_inverse=True)
+    sums = np.zeros((len(names), table.shape[1]))
+    np.add.at(sums, place, table)
+    return sums, np.bincount(place).astype(np.float64)
+
+
+def interval_columns(
+    values: npt.ArrayLike,
+    clusters: Sequence[str],
+    *,
+    level: float = 0.95,
+    samples: int = BOOTSTRAP_SAMPLES,
+    seed: int = 0,
+) -> tuple[Floats, Floats]:
+    """Ends of the interval of each column's mean, one cluster name a row of ``values``.
+
+    Percentile bootstrap, clusters resampled with replacement. All columns share the resamples, so that
+    their intervals can be read together.
+
+    Args:
+        values: (queries, columns).
+        clusters: cluster name of each query.
+        level: of the interval.
+        samples: resamples.
+        seed: of the resamples.
+
+    Returns:
+        Low and high ends, (columns,) each.
+
+    Raises:
+        UserError: no values, or not one cluster name each.
+    """
+    sums, sizes = _sums(values, clusters)
+    n = len(sums)
+    rng = np.random.default_rng(seed)
+    means = np.empty((samples, sums.shape[1]))
+    block = max(1, _BLOCK_FLOATS // n)
+    for start in range(0, samples, block):
+        size = min(block, samples - start)
+        drawn = rng.multinomial(n, np.full(n, 1 / n), size=size).astype(np.float64)
+        # Clusters differ in size: the mean of a resample is over its values, not over its clusters.
+        means[start : start + size] = (drawn @ sums) / (drawn @ sizes)[:, None]
+    tail = 100 * (1 - level) / 2
+    low, high = np.percentile(means, [tail, 100 - tail], axis=0)
+    return low, high
+
+
+def flip_columns(
+    differences: npt.ArrayLike, clusters: Sequence[str], *, flips: int = FLIPS, seed: int = 0
+) -> Floats:
+    """Two-sided p of each column of paired differences: is its mean 0?
+
+    If it is, the sign of a cluster's summed difference is a coin's; p is the share of sign patterns with
+    a total as far from 0 as the one seen (Fisher's randomisation test by cluster). All columns share the
+    patterns.
+
+    Args:
+        differences: (queries, columns).
+        clusters: cluster name of each query; names of their own make it the test by query.
+        flips: sign patterns drawn.
+        seed: of the patterns.
+
+    Raises:
+        UserError: no values, or not one cluster name each.
+    """
+    sums, _ = _sums(differences, clusters)
+    rng = np.random.default_rng(seed)
+    # Rounding must not make a pattern that equals the one seen fall short of it.
+    seen = np.abs(sums.sum(axis=0)) - _SLACK
+    reached = np.zeros(sums.shape[1])
+    block = max(1, _BLOCK_FLOATS // max(len(sums), sums.shape[1]))
+    for start in range(0, flips, block):
+        size = min(block, flips - start)
+        signs = 2.0 * rng.integers(0, 2, size=(size, len(sums)), dtype=np.bool_) - 1.0
+        reached += (np.abs(signs @ sums) >= seen).sum(axis=0)
+    found: Floats = (1 + reached) / (1 + flips)
+    return found
+
+
+def holm(p: Sequence[float]) -> list[float]:
+    """Holm's step-down correction (Holm 1979): the chance of any false finding stays below the level.
+
+    Values come back in the order given; the largest possible is 1.
+    """
+    order = sorted(range(len(p)), key=lambda i: p[i])
+    found, highest = [0.0] * len(p), 0.0
+    for place, index in enumerate(order):
+        highest = max(highest, min(1.0, (len(p) - place) * p[index]))
+        found[index] = highest
+    return found
 
 
 def cluster_interval(
@@ -56,24 +192,15 @@ def cluster_interval(
     samples: int = BOOTSTRAP_SAMPLES,
     seed: int = 0,
 ) -> ClusterInterval:
-    """Interval of the mean of ``values``, one cluster name a value.
+    """Interval of the mean of ``values``, one cluster name a value; see ``interval_columns``.
 
     Raises:
         UserError: no values, or not one cluster name each.
     """
-    sums, sizes = _sums(values, clusters)
-    n = len(sums)
-    rng = np.random.default_rng(seed)
-    means = np.empty(samples)
-    block = max(1, _BLOCK_FLOATS // n)
-    for start in range(0, samples, block):
-        size = min(block, samples - start)
-        drawn = rng.multinomial(n, np.full(n, 1 / n), size=size)
-        # Clusters differ in size: the mean of a resample is over its values, not over its clusters.
-        means[start : start + size] = (drawn @ sums) / (drawn @ sizes)
-    tail = 100 * (1 - level) / 2
-    low, high = np.percentile(means, [tail, 100 - tail])
-    return ClusterInterval(float(sums.sum() / sizes.sum()), float(low), float(high), len(values), n)
+    low, high = interval_columns(values, clusters, level=level, samples=samples, seed=seed)
+    return ClusterInterval(
+        float(np.mean(np.asarray(values))), float(low[0]), float(high[0]), len(values), len(set(clusters))
+    )
 
 
 def paired_test(
@@ -84,24 +211,13 @@ def paired_test(
     flips: int = FLIPS,
     seed: int = 0,
 ) -> PairedTest:
-    """Whether ``values`` and ``others``, paired by position, have the same mean.
-
-    Under that hypothesis the sign of a cluster's summed difference is a coin's; p is the share of
-    sign patterns with a total as far from 0 as the one seen (Fisher's randomisation test by cluster).
+    """Whether ``values`` and ``others``, paired by position, have the same mean; see ``flip_columns``.
 
     Raises:
         UserError: the lengths differ or are zero.
     """
     if len(values) != len(others):
         raise UserError(f"{len(values)} and {len(others)} values cannot be paired")
-    difference = np.asarray(values, dtype=np.float64) - np.asarray(others, dtype=np.float64)
-    sums, _ = _sums(difference.tolist(), clusters)
-    rng = np.random.default_rng(seed)
-    seen, reached = abs(float(sums.sum())), 0
-    block = max(1, _BLOCK_FLOATS // len(sums))
-    for start in range(0, flips, block):
-        size = min(block, flips - start)
-        signs = 2.0 * rng.integers(0, 2, size=(size, len(sums))) - 1.0
-        # Rounding must not make a pattern that equals the one seen fall short of it.
-        reached += int((np.abs(signs @ sums) >= seen - 1e-12).sum())
-    return PairedTest(cluster_interval(difference.tolist(), clusters, seed=seed), (1 + reached) / (1 + flips))
+    difference = (np.asarray(values, dtype=np.float64) - np.asarray(others, dtype=np.float64)).tolist()
+    p = float(flip_columns(difference, clusters, flips=flips, seed=seed)[0])
+    return PairedTest(cluster_interval(difference, clusters, seed=seed), p)

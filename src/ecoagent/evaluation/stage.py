@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
+from ecoagent.evaluation.comparison_files import TITLE, compare
 from ecoagent.evaluation.datasets import load_core
 from ecoagent.evaluation.dynamic import DynamicRow, dynamic_table
 from ecoagent.evaluation.offline import (
-    DECIMALS,
     all_queries,
     check_rankers,
     judged_splits,
@@ -20,6 +19,8 @@ from ecoagent.evaluation.offline import (
     save_run,
     write_trec,
 )
+from ecoagent.evaluation.rounding import rounded
+from ecoagent.evaluation.slices import load_facts
 from ecoagent.evaluation.stream import StreamSource
 from ecoagent.evaluation.train_stage import deviations, model_folder
 from ecoagent.models import ModelStore
@@ -49,7 +50,7 @@ class EvaluateStage(Stage):
     """Judges every ranker on the reported splits, and every policy under failing tools."""
 
     name: ClassVar[str] = "evaluate"
-    version: ClassVar[str] = "2"
+    version: ClassVar[str] = "3"
     sections: ClassVar[tuple[str, ...]] = ("evaluate", "train")
 
     def inputs(self, ctx: RunContext) -> list[Path]:
@@ -101,11 +102,15 @@ class EvaluateStage(Stage):
         runs = [load_run(folders[f"ranker-{name}"] / RUN_FILE, name) for name in names]
         rows = offline_table(runs, splits, ctx.settings.train, ctx.settings.seed)
         notes = offline_notes(data, splits, ctx.settings.evaluate.depth) + _training_notes(ctx)
+        compared = compare(
+            runs, splits, rows, data.groups, load_facts(ctx.paths.core), seed=ctx.settings.seed
+        )
         dynamic = read_json(folders[DYNAMIC] / "dynamic.json")
         out = ctx.paths.out
         outputs = [
             write_json(out / "results" / "offline.json", {"rows": rows, "notes": notes}),
             write_json(out / "results" / "dynamic.json", dynamic),
+            *compared.write(out / "results"),
             *write_trec(out / "trec", runs, splits),
         ]
         return StageReport(
@@ -113,6 +118,7 @@ class EvaluateStage(Stage):
             rows={"offline": len(rows), "dynamic": len(dynamic["rows"])},
             summary={
                 "Table 1, offline": summary_rows(rows),
+                TITLE: compared.summary(),
                 dynamic_title(dynamic): dynamic_summary(dynamic),
             },
         )
@@ -221,17 +227,6 @@ def dynamic_result(rows: list[DynamicRow], settings: Settings) -> dict[str, Any]
         )
     result: dict[str, Any] = rounded({"rows": table, "series": series, "notes": notes})
     return result
-
-
-def rounded(value: Any) -> Any:
-    """Floats of a JSON-like value rounded to what is stable between equal runs."""
-    if isinstance(value, float):
-        return round(value, DECIMALS)
-    if isinstance(value, Mapping):
-        return {key: rounded(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [rounded(item) for item in value]
-    return value
 
 
 def _training_notes(ctx: RunContext) -> list[str]:

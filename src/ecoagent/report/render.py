@@ -16,8 +16,9 @@ from ecoagent.publish import CONFIGS, deviations, model_roles
 from ecoagent.publish.card import SOURCE_NAMES, artifacts, ran_models
 from ecoagent.publish.layout import SPLITS
 from ecoagent.reliability.flaws import FlawTable
-from ecoagent.report import facts, figures
+from ecoagent.report import comparison_figures, facts, figures
 from ecoagent.report.chain import make_chain
+from ecoagent.report.comparison import NOTHING, ComparisonFiles, comparison_section
 from ecoagent.report.figures import Figure
 from ecoagent.report.growth import growth_section, tag_table
 from ecoagent.report.growth_figures import growth_figure, tags_figure
@@ -53,6 +54,7 @@ class RunFiles:
     labeller_shipped: bool = False
     review: Mapping[str, Any] | None = None
     """``review.json``, where ``ecoagent review score`` was run."""
+    compared: ComparisonFiles = NOTHING
 
 
 @dataclass(frozen=True)
@@ -123,7 +125,9 @@ def _figures(files: RunFiles, settings: Settings) -> dict[str, Figure]:
             "Metadata reliability r_static (Eq. 5) by source.",
         )
     rows, _ = read_offline(files.offline)
-    if rows:
+    if (section := comparison_section(files.compared)) is not None:
+        found |= _comparison_figures(section, files.compared)
+    elif any(not r.not_run for r in rows):
         found["mrr"] = Figure(
             "mrr.png",
             figures.mrr_figure(rows),
@@ -151,6 +155,36 @@ def _figures(files: RunFiles, settings: Settings) -> dict[str, Figure]:
             "InfoNCE loss (Eq. 3) of the dual encoder.",
         )
     return found | _growth_figures(files)
+
+
+def _comparison_figures(section: Mapping[str, Any], files: ComparisonFiles) -> dict[str, Figure]:
+    reference = section["reference_label"]
+    found = {
+        "comparison": Figure(
+            "mrr.png",
+            comparison_figures.bars_figure(section),
+            "Bars: MRR of each ranker on each split with two intervals; the values are those of the table.",
+            f"MRR by split, best first, with 95% intervals by query and by tool. Blue: {reference}.",
+        )
+    }
+    if any(row["first"] for split in section["splits"] for row in split["rows"]):
+        found["differences"] = Figure(
+            "differences.png",
+            comparison_figures.differences_figure(section),
+            f"Dots with intervals: the MRR of {reference} minus that of each other row, split by split.",
+            "RATED minus each other row, 95% by tool. Filled: told apart (blue: RATED is better, orange: "
+            "worse); hollow: not.",
+        )
+    curves = [row for row in files.curves.get("rows") or [] if row.get("recall")]
+    if curves:
+        found["curves"] = Figure(
+            "recall_curves.png",
+            comparison_figures.curves_figure(curves, section["reference"]),
+            f"Lines: recall and hit rate of each ranker among the first 1–{len(curves[0]['recall'])} tools.",
+            "Recall under both definitions by depth: the share of a query’s golds (above), and whether any "
+            "is there (below).",
+        )
+    return found
 
 
 def _growth_figures(files: RunFiles) -> dict[str, Figure]:
@@ -195,7 +229,8 @@ def _offline_groups(rows: list[OfflineRow]) -> list[dict[str, Any]]:
     for (set_name, split), members in groupby(rows, key=lambda r: (r.set_name, r.split)):
         own = list(members)
         best = {m: max((r.metrics[m] for r in own if m in r.metrics), default=None) for m in SHOWN_METRICS}
-        groups.append({"set": set_name, "split": split, "rows": own, "best": best})
+        queries = max(r.queries for r in own)
+        groups.append({"set": set_name, "split": split, "rows": own, "best": best, "queries": queries})
     return groups
 
 
@@ -290,6 +325,7 @@ def render_report(files: RunFiles, settings: Settings) -> Report:
         metrics=[m for m in SHOWN_METRICS if any(m in r.metrics for r in offline)],
         offline=_offline_groups(offline),
         offline_notes=offline_notes,
+        comparison=comparison_section(files.compared),
         dynamic=dynamic,
         dynamic_notes=dynamic_notes,
         training=files.training,

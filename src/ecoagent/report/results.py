@@ -44,6 +44,8 @@ class OfflineRow:
     queries: int
     metrics: Mapping[str, float]
     intervals: Mapping[str, tuple[float, float]]
+    not_run: str = ""
+    """Why there is no result, in words; empty where there is one."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,13 @@ def _label(row: Mapping[str, Any], key: str) -> str:
     return str(row.get("label") or row.get(key) or "?")
 
 
+def _not_run(row: Mapping[str, Any]) -> str:
+    if row.get("metrics"):
+        return ""
+    why = row.get("reason") or row.get("why")
+    return f"not run: {why}" if why else "not run"
+
+
 def read_offline(data: Mapping[str, Any]) -> tuple[list[OfflineRow], list[str]]:
     """Rows of ``offline.json`` in their order, and its notes."""
     rows = [
@@ -104,9 +113,10 @@ def read_offline(data: Mapping[str, Any]) -> tuple[list[OfflineRow], list[str]]:
             ranker=str(r.get("ranker", "?")),
             label=_label(r, "ranker"),
             model=str(r.get("model") or ""),
-            queries=int(r.get("n_queries", 0)),
-            metrics=dict(r.get("metrics", {})),
-            intervals={k: (float(v[0]), float(v[1])) for k, v in r.get("intervals", {}).items()},
+            queries=int(r.get("n_queries") or 0),
+            metrics=dict(r.get("metrics") or {}),
+            intervals={k: (float(v[0]), float(v[1])) for k, v in (r.get("intervals") or {}).items()},
+            not_run=_not_run(r),
         )
         for r in data.get("rows", [])
     ]

@@ -9,6 +9,7 @@ from ecoagent.audit import SPECS, load_tables
 from ecoagent.audit.stage import load_audit
 from ecoagent.evaluation.round_trip import encoders_of
 from ecoagent.reliability.flaws import load_flaws
+from ecoagent.report.comparison import FILES, ComparisonFiles
 from ecoagent.report.growth import GROWTH_FILE, load_growth
 from ecoagent.report.measured import shipped_labeller, shipped_round_trip
 from ecoagent.report.render import RunFiles, render_report
@@ -32,8 +33,8 @@ from ecoagent.runs import (
 
 COVERAGE = "syn_coverage.json"
 ROUND_TRIP, LABELLER, REVIEW = "round_trip.json", "labeller.json", "review.json"
-OPTIONAL = (GROWTH_FILE, "flaws.json", "flaws_links.json", ROUND_TRIP, LABELLER, REVIEW)
-"""Results that commands of their own write: part of the page, and of its key, where they are there."""
+OPTIONAL = (GROWTH_FILE, "flaws.json", "flaws_links.json", ROUND_TRIP, LABELLER, REVIEW, *FILES)
+"""Results that not every run has: part of the page, and of its key, where they are there."""
 
 TEMPLATES = Path(__file__).parent / "templates"
 
@@ -42,7 +43,7 @@ class ReportStage(Stage):
     """One self-contained page of everything a run found."""
 
     name: ClassVar[str] = "report"
-    version: ClassVar[str] = "4"
+    version: ClassVar[str] = "5"
     sections: ClassVar[tuple[str, ...]] = (
         "crawl", "reliability", "llm", "synthesis", "labeling", "train", "evaluate", "audit", "publish",
     )  # fmt: skip
@@ -119,6 +120,7 @@ def read_files(ctx: RunContext) -> RunFiles:
         labeller=own or shipped_labeller(ctx.settings.llm.model),
         labeller_shipped=own is None,
         review=read_found(out / "results" / REVIEW),
+        compared=ComparisonFiles(*(_optional_rows(out / "results" / name) for name in FILES)),
     )
 
 
@@ -128,6 +130,10 @@ def _with_rows(path: Path) -> dict[str, Any]:
     found = read_object(path, {"rows": list}, remedy=remedy)
     each_with_fields(path, found["rows"], {}, within="rows", remedy=remedy)
     return found
+
+
+def _optional_rows(path: Path) -> dict[str, Any]:
+    return _with_rows(path) if path.is_file() else {}
 
 
 def read_found(path: Path, kind: Kind = dict) -> Any:
