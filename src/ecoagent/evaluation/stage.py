@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
+from ecoagent.evaluation.cold_start import RESULT as COLD_START
+from ecoagent.evaluation.cold_start import cold_start
 from ecoagent.evaluation.datasets import load_core
 from ecoagent.evaluation.dynamic import DynamicRow, dynamic_table
 from ecoagent.evaluation.offline import (
@@ -49,7 +51,7 @@ class EvaluateStage(Stage):
     """Judges every ranker on the reported splits, and every policy under failing tools."""
 
     name: ClassVar[str] = "evaluate"
-    version: ClassVar[str] = "2"
+    version: ClassVar[str] = "3"
     sections: ClassVar[tuple[str, ...]] = ("evaluate", "train")
 
     def inputs(self, ctx: RunContext) -> list[Path]:
@@ -106,6 +108,10 @@ class EvaluateStage(Stage):
         outputs = [
             write_json(out / "results" / "offline.json", {"rows": rows, "notes": notes}),
             write_json(out / "results" / "dynamic.json", dynamic),
+            write_json(
+                out / "results" / COLD_START,
+                cold_start(data, runs, splits, ctx.settings.train, ctx.settings.seed),
+            ),
             *write_trec(out / "trec", runs, splits),
         ]
         return StageReport(

@@ -52,6 +52,8 @@ class RunFiles:
     labeller_shipped: bool = False
     review: Mapping[str, Any] | None = None
     """``review.json``, where ``ecoagent review score`` was run."""
+    cold_start: Mapping[str, Any] | None = None
+    """``cold_start.json``; an evaluation by an earlier version has none."""
 
 
 @dataclass(frozen=True)
@@ -288,6 +290,7 @@ def render_report(files: RunFiles, settings: Settings) -> Report:
         metrics=[m for m in SHOWN_METRICS if any(m in r.metrics for r in offline)],
         offline=_offline_groups(offline),
         offline_notes=offline_notes,
+        cold=files.cold_start or {"rows": [], "notes": []},
         dynamic=dynamic,
         dynamic_notes=dynamic_notes,
         training=files.training,

@@ -31,7 +31,8 @@ from ecoagent.runs import (
 
 COVERAGE = "syn_coverage.json"
 ROUND_TRIP, LABELLER, REVIEW = "round_trip.json", "labeller.json", "review.json"
-OPTIONAL = (GROWTH_FILE, "flaws.json", "flaws_links.json", ROUND_TRIP, LABELLER, REVIEW)
+COLD_START = "cold_start.json"
+OPTIONAL = (GROWTH_FILE, "flaws.json", "flaws_links.json", ROUND_TRIP, LABELLER, REVIEW, COLD_START)
 """Results that commands of their own write: part of the page, and of its key, where they are there."""
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -41,7 +42,7 @@ class ReportStage(Stage):
     """One self-contained page of everything a run found."""
 
     name: ClassVar[str] = "report"
-    version: ClassVar[str] = "4"
+    version: ClassVar[str] = "5"
     sections: ClassVar[tuple[str, ...]] = (
         "crawl", "reliability", "llm", "synthesis", "labeling", "train", "evaluate", "audit", "publish",
     )  # fmt: skip
@@ -115,6 +116,7 @@ def read_files(ctx: RunContext) -> RunFiles:
         labeller=own or shipped_labeller(ctx.settings.llm.model),
         labeller_shipped=own is None,
         review=read_found(out / "results" / REVIEW),
+        cold_start=read_cold_start(out / "results" / COLD_START),
     )
 
 
@@ -123,6 +125,21 @@ def _with_rows(path: Path) -> dict[str, Any]:
     remedy = "run `ecoagent evaluate --force` on the run"
     found = read_object(path, {"rows": list}, remedy=remedy)
     each_with_fields(path, found["rows"], {}, within="rows", remedy=remedy)
+    return found
+
+
+def read_cold_start(path: Path) -> dict[str, Any] | None:
+    """The cold-start table, where an evaluation has written one.
+
+    Raises:
+        UserError: the file is damaged.
+    """
+    if not path.is_file():
+        return None
+    remedy = "run `ecoagent evaluate --force` on the run"
+    found = read_object(path, {"rows": list, "tools": dict, "notes": list}, remedy=remedy)
+    kinds: dict[str, Kind] = {"label": str, "metrics": dict, "MRR_interval": list, "first": dict}
+    each_with_fields(path, found["rows"], kinds, within="rows", remedy=remedy)
     return found
 
 
