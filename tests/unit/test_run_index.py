@@ -156,7 +156,7 @@ def test_another_encoder_or_no_index_is_said(
 
 
 def test_the_command_line(ctx: RunContext, words: Words, tmp_path: Path) -> None:
-    where = ["--profile", str(ctx.paths.manifest), "--set", f"outputs={ctx.settings.outputs}"]
+    where = ["--profile", "local", "--set", f"outputs={ctx.settings.outputs}"]
     where += ["--run", ctx.settings.run_name, "--json"]
 
     def call(*arguments: str) -> Any:

@@ -27,8 +27,8 @@ METRICS = ("MRR", "nDCG@1", "nDCG@3", "nDCG@5", "nDCG@10", "Recall@1", "Recall@5
 
 Winner = Literal["gold", "seen", "cold", "other", "none"]
 WINNERS: tuple[Winner, ...] = ("gold", "seen", "cold", "other", "none")
-"""What a query's first tool is: right; wrong and seen in training; wrong and held out of it; wrong and without
-any query; or nothing was found."""
+"""What a query's first tool is: right; wrong and seen in training; wrong and held out of it; wrong and
+without any query; or nothing was found."""
 
 
 def cold_start(
@@ -90,8 +90,8 @@ def cold_start(
         },
         "notes": [
             "Every ranker chooses among all tools of the run; cold tools were kept out of training.",
-            "Seen: gold of a training query, duplicates included. By chance a wrong first tool would be a seen "
-            "one as often as seen tools are among the wrong ones.",
+            "Seen: gold of a training query, duplicates included. By chance a wrong first tool would be a "
+            "seen one as often as seen tools are among the wrong ones.",
             "Intervals: 95% percentile bootstrap over tools, whose queries stay together.",
         ],
     }
