@@ -44,10 +44,12 @@ def cold_start(
     split = next((s for s in splits if (s.set_name, s.split) == SPLIT), None)
     if split is None:
         return {"rows": [], "change": None, "tools": {}, "notes": ["No judged query of a held-out tool."]}
-    seen, cold = seen_tools(data), frozenset().union(*split.golds.values())
-    cold -= seen
+    seen = seen_tools(data)
+    cold = frozenset(tool for golds in split.golds.values() for tool in golds) - seen
     clusters = [data.groups[min(split.golds[query])] for query in split.queries.ids]
-    rows, values, firsts = [], {}, {}
+    rows: list[dict[str, Any]] = []
+    values: dict[str, list[float]] = {}
+    firsts: dict[str, list[Winner]] = {}
     for run in runs:
         part = part_of(run, split)
         metrics = evaluate_run(part, split.golds, METRICS)
@@ -101,7 +103,7 @@ def seen_tools(data: EvalData) -> frozenset[str]:
     """Golds of the training queries of EcoAgent-Syn."""
     train = data.queries.get(("syn", "train"))
     ids = train.ids if train is not None else ()
-    return frozenset().union(*(data.golds[query] for query in ids if query in data.golds))
+    return frozenset(tool for query in ids for tool in data.golds.get(query, ()))
 
 
 def winner(tools: Sequence[str], golds: Set[str], seen: Set[str], cold: Set[str]) -> Winner:

@@ -79,7 +79,8 @@ class SentenceEncoder:
         encode = self.model.encode_query if side == "query" else self.model.encode_document
         for rows, width in self._batches(side, ordered):
             batch = [ordered[row] for row in rows]
-            size, how = len(batch), {}
+            size = len(batch)
+            how: dict[str, Any] = {}
             if width is not None:
                 how["processing_kwargs"] = {"text": {"padding": "max_length", "max_length": width}}
                 if self.model.device.type != "cpu":

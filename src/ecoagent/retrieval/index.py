@@ -276,7 +276,11 @@ class ToolIndex:
         """The best of some rows. Sums in float64, row by row: no block, neighbour or thread changes them."""
         products = (self._vectors[rows].astype(np.float64) * query.astype(np.float64)).sum(axis=1)
         scores = np.round(products, SCORE_DECIMALS) + 0.0
-        named = [(-float(s), i) for s, row in zip(scores, rows, strict=True) if (i := self._ids[row])]
+        named = [
+            (-float(score), identifier)
+            for score, row in zip(scores, rows, strict=True)
+            if (identifier := self._ids[row]) is not None
+        ]
         return [Hit(identifier, -score) for score, identifier in sorted(named)[:k]]
 
 
