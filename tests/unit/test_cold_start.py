@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
 from ecoagent.evaluation.cold_start import (
@@ -15,8 +18,10 @@ from ecoagent.evaluation.cold_start import (
 )
 from ecoagent.evaluation.datasets import EvalData
 from ecoagent.evaluation.offline import judged_splits
+from ecoagent.report.render import _template
+from ecoagent.report.stage import read_cold_start
 from ecoagent.retrieval import RankedRun, TextSet
-from ecoagent.settings import TrainSettings
+from ecoagent.settings import TrainSettings, UserError
 
 TOOLS = ("c1", "c2", "idle", "s1", "s2")
 GOLDS = {
@@ -86,3 +91,21 @@ def test_winners() -> None:
     assert winner([], {"c1"}, seen, cold) == "none"
     assert seen_above_gold(["idle", "s1"], {"c1"}, seen)
     assert not seen_above_gold(["c1", "s1"], {"c1"}, seen) and not seen_above_gold([], {"c1"}, seen)
+
+
+def test_the_report_shows_it_and_names_damage(tmp_path: Path) -> None:
+    path = tmp_path / "cold_start.json"
+    assert read_cold_start(path) is None
+    found = cold_start(data(), RUNS, judged_splits(data()), TrainSettings(), 0)
+    path.write_text(json.dumps(found))
+    section = _template().environment.get_template("cold_start.html.jinja")
+    page = section.render(cold=read_cold_start(path))
+    assert "4 queries of 2 tools that training never saw" in page
+    assert "1 that were right are now lost to a seen tool, 1 the other way round" in page
+    none = cold_start(data(cold=False), RUNS, [], TrainSettings(), 0)
+    assert "No judged query of a held-out tool" in section.render(cold=none)
+    assert "earlier version" in section.render(cold={"rows": [], "notes": []})
+    del found["rows"][0]["first"]
+    path.write_text(json.dumps(found))
+    with pytest.raises(UserError, match=r"cold_start.json.*evaluate --force"):
+        read_cold_start(path)
