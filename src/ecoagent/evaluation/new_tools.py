@@ -76,7 +76,7 @@ def _new_tool(where: str, row: dict[str, Any]) -> NewTool:
         named = [v.get("name") if isinstance(v, dict) else v for v in value] if _listed(value) else [None]
         if not all(isinstance(v, str) for v in named):
             raise UserError(f"{where}: {key} is no list of texts", remedy=f"write {key!r} as a list")
-        return tuple(named)
+        return tuple(str(v) for v in named)
 
     identifier, whole, name, about = text("id"), text("tool_text"), text("name"), text("description")
     if identifier is None or (whole is None and (name is None or about is None)):
