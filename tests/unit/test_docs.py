@@ -37,6 +37,7 @@ CONTRACT = [
     "report",
     "audit-links",
     "growth",
+    "index",
     "ablate",
     "freeze",
     "review",

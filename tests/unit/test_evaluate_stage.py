@@ -184,3 +184,15 @@ def test_an_unknown_ranker_and_an_empty_train_split_stop_early(tmp_path: Path) -
 
 def test_rounding_reaches_every_float() -> None:
     assert rounded({"a": [0.12345678, (1, None)], "b": "x"}) == {"a": [0.123457, [1, None]], "b": "x"}
+
+
+def test_cold_start_has_a_row_for_every_ranker(done: RunContext) -> None:
+    found = results(done, "cold_start")
+    offline = [r for r in results(done, "offline")["rows"] if (r["set"], r["split"]) == ("syn", "cold")]
+    assert [r["ranker"] for r in found["rows"]] == [r["ranker"] for r in offline] != []
+    for row, same in zip(found["rows"], offline, strict=True):
+        assert row["queries"] == same["n_queries"]
+        assert row["metrics"]["MRR"] == same["metrics"]["MRR"]
+        assert row["first"]["gold"] == same["metrics"]["Hit@1"]
+        assert row["lost_to_seen"] <= row["seen_above_gold"] <= 1
+    assert found["change"]["after"] == "rated" and found["tools"]["seen"] > 0 < found["tools"]["cold"]

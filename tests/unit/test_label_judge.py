@@ -17,7 +17,6 @@ from ecoagent.cli.app import app
 from ecoagent.labeling import judge as judge_module
 from ecoagent.labeling import load_requests
 from ecoagent.labeling.cosine import Scored, lowest_at, propose_for
-from ecoagent.labeling.encodings import StoredEncoder
 from ecoagent.labeling.judge import Chain, Evaluation, chain_of, evaluate_labeller
 from ecoagent.labeling.judge_report import (
     LabellerReport,
@@ -458,36 +457,6 @@ def test_an_encoder_is_proposed_its_own_cosine(tmp_path: Path) -> None:
         propose_for(
             labelled, settings, ["overlap"], like=("overlap", 1.1), encoder_of=lambda name: OverlapEncoder()
         )
-
-
-# -- vectors on disk ----------------------------------------------------------------------------
-
-
-def test_vectors_are_kept_and_a_damaged_file_is_made_anew(tmp_path: Path) -> None:
-    texts = ["weather here", "parcel there", "weather here", "a recipe"]
-    inner = OverlapEncoder()
-    first = StoredEncoder("overlap", "d1", tmp_path, lambda: inner)
-    expected = OverlapEncoder().encode_documents(texts)
-    assert np.array_equal(first.encode_documents(texts), expected)
-    assert inner.encoded == 3 and first.dim == inner.dim
-
-    def never() -> OverlapEncoder:
-        raise AssertionError("the vectors are on disk")
-
-    again = StoredEncoder("overlap", "d1", tmp_path, never)
-    counted: list[int] = []
-    assert np.array_equal(again.encode_documents(texts[::-1], counted.append), expected[::-1])
-    assert counted == [3]
-    # Another model, or the other side, has vectors of its own.
-    with pytest.raises(AssertionError, match="on disk"):
-        StoredEncoder("overlap", "d2", tmp_path, never).encode_documents(texts)
-    with pytest.raises(AssertionError, match="on disk"):
-        StoredEncoder("overlap", "d1", tmp_path, never).encode_queries(texts)
-    (path,) = tmp_path.glob("*.npy")
-    path.write_bytes(path.read_bytes()[:50])
-    mended = StoredEncoder("overlap", "d1", tmp_path, lambda: inner)
-    assert np.array_equal(mended.encode_documents(texts), expected)
-    assert mended.encode_documents([]).shape == (0, inner.dim)
 
 
 # -- the project's own notes -----------------------------------------------------------------------

@@ -14,6 +14,7 @@ from ecoagent.cli import (
     data,
     freezing,
     growth,
+    indexing,
     labeling,
     links,
     publishing,
@@ -78,6 +79,7 @@ stages.add_stage_commands(
 )
 app.command("publish")(publishing.publish)
 app.command("audit-links")(links.audit_links)
+app.add_typer(indexing.index_app, name="index")
 app.command("growth")(growth.growth)
 app.command("freeze")(freezing.freeze)
 app.add_typer(ablate.ablate_app, name="ablate")

@@ -6,6 +6,8 @@ import threading
 from pathlib import Path
 from typing import Any, ClassVar
 
+from ecoagent.evaluation.cold_start import RESULT as COLD_START
+from ecoagent.evaluation.cold_start import cold_start
 from ecoagent.evaluation.comparison_files import TITLE, compare
 from ecoagent.evaluation.datasets import load_core
 from ecoagent.evaluation.dynamic import DynamicRow, dynamic_table
@@ -111,6 +113,10 @@ class EvaluateStage(Stage):
             write_json(out / "results" / "offline.json", {"rows": rows, "notes": notes}),
             write_json(out / "results" / "dynamic.json", dynamic),
             *compared.write(out / "results"),
+            write_json(
+                out / "results" / COLD_START,
+                cold_start(data, runs, splits, ctx.settings.train, ctx.settings.seed),
+            ),
             *write_trec(out / "trec", runs, splits),
         ]
         return StageReport(

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from pydantic import Field
 
 from ecoagent.labeling.candidates import find_candidates
-from ecoagent.labeling.encodings import stored_encoder
 from ecoagent.labeling.judge_report import Share, share
 from ecoagent.labeling.judge_sample import LabelledSet
 from ecoagent.labeling.prepare import seeded_order
 from ecoagent.retrieval.encoders import Encoder
+from ecoagent.retrieval.stored import stored_encoder
 from ecoagent.runs import Progress
 from ecoagent.schema import Record
 from ecoagent.settings import Settings, UserError

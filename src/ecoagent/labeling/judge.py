@@ -15,7 +15,6 @@ from typing import Any
 
 from ecoagent.labeling.calibrate import Calibration, auc, find_calibration
 from ecoagent.labeling.candidates import CandidatePair, find_candidates
-from ecoagent.labeling.encodings import stored_encoder
 from ecoagent.labeling.judge_report import (
     STAGES,
     LabellerReport,
@@ -29,6 +28,7 @@ from ecoagent.labeling.verify import UNPARSABLE, Judged, prompt_sha256, verify_p
 from ecoagent.llm import AsksModel, open_engine
 from ecoagent.models import ModelStore
 from ecoagent.retrieval.encoders import Encoder
+from ecoagent.retrieval.stored import stored_encoder
 from ecoagent.runs import Progress
 from ecoagent.settings import Settings, UserError
 

@@ -55,6 +55,8 @@ class RunFiles:
     review: Mapping[str, Any] | None = None
     """``review.json``, where ``ecoagent review score`` was run."""
     compared: ComparisonFiles = NOTHING
+    cold_start: Mapping[str, Any] | None = None
+    """``cold_start.json``; an evaluation by an earlier version has none."""
 
 
 @dataclass(frozen=True)
@@ -326,6 +328,7 @@ def render_report(files: RunFiles, settings: Settings) -> Report:
         offline=_offline_groups(offline),
         offline_notes=offline_notes,
         comparison=comparison_section(files.compared),
+        cold=files.cold_start or {"rows": [], "notes": []},
         dynamic=dynamic,
         dynamic_notes=dynamic_notes,
         training=files.training,

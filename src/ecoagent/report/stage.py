@@ -33,7 +33,17 @@ from ecoagent.runs import (
 
 COVERAGE = "syn_coverage.json"
 ROUND_TRIP, LABELLER, REVIEW = "round_trip.json", "labeller.json", "review.json"
-OPTIONAL = (GROWTH_FILE, "flaws.json", "flaws_links.json", ROUND_TRIP, LABELLER, REVIEW, *FILES)
+COLD_START = "cold_start.json"
+OPTIONAL = (
+    GROWTH_FILE,
+    "flaws.json",
+    "flaws_links.json",
+    ROUND_TRIP,
+    LABELLER,
+    REVIEW,
+    COLD_START,
+    *FILES,
+)
 """Results that not every run has: part of the page, and of its key, where they are there."""
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -121,6 +131,7 @@ def read_files(ctx: RunContext) -> RunFiles:
         labeller_shipped=own is None,
         review=read_found(out / "results" / REVIEW),
         compared=ComparisonFiles(*(_optional_rows(out / "results" / name) for name in FILES)),
+        cold_start=read_cold_start(out / "results" / COLD_START),
     )
 
 
@@ -134,6 +145,21 @@ def _with_rows(path: Path) -> dict[str, Any]:
 
 def _optional_rows(path: Path) -> dict[str, Any]:
     return _with_rows(path) if path.is_file() else {}
+
+
+def read_cold_start(path: Path) -> dict[str, Any] | None:
+    """The cold-start table, where an evaluation has written one.
+
+    Raises:
+        UserError: the file is damaged.
+    """
+    if not path.is_file():
+        return None
+    remedy = "run `ecoagent evaluate --force` on the run"
+    found = read_object(path, {"rows": list, "tools": dict, "notes": list}, remedy=remedy)
+    kinds: dict[str, Kind] = {"label": str, "metrics": dict, "MRR_interval": list, "first": dict}
+    each_with_fields(path, found["rows"], kinds, within="rows", remedy=remedy)
+    return found
 
 
 def read_found(path: Path, kind: Kind = dict) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -17,6 +17,9 @@ OnBatch = Callable[[int], None]
 """Called with the number of texts just encoded."""
 
 DEFAULT_BATCH = 64
+WIDTH_STEP = 16
+"""Steady encoding pads to multiples of this many tokens."""
+_COUNTED_TOGETHER = 1024
 
 
 @runtime_checkable
@@ -43,36 +46,81 @@ class SentenceEncoder:
     Each distinct text is encoded once, in batches of similar length. Batches are formed from the
     sorted distinct texts, so that the same set of texts gives the same bytes in whatever order it
     comes: padding to a different neighbour may change the last bits of a vector.
+
+    A steady encoder goes further: a text's vector is the same, whatever is encoded with it. Only texts
+    of one width (their tokens, rounded up to ``WIDTH_STEP``) share a batch, and on a GPU, whose products
+    are computed another way for another number of rows, every batch is filled up to the same size. That
+    the rows of one product do not touch each other's bits is how the libraries behave on one machine, as
+    tested; between machines and versions it is not promised.
     """
 
-    def __init__(self, model: Any, *, name: str, batch_size: int = DEFAULT_BATCH) -> None:
+    def __init__(
+        self, model: Any, *, name: str, batch_size: int = DEFAULT_BATCH, steady: bool = False
+    ) -> None:
         self.model = model
         self.name = name
         self.dim = int(model.get_embedding_dimension())
+        self.steady = steady
         self._batch_size = batch_size
 
     def encode_queries(self, texts: Sequence[str], on_batch: OnBatch | None = None) -> Embeddings:
         """(n, d) vectors of queries; see ``Encoder``."""
-        return self._encode(self.model.encode_query, texts, on_batch)
+        return self._encode("query", texts, on_batch)
 
     def encode_documents(self, texts: Sequence[str], on_batch: OnBatch | None = None) -> Embeddings:
         """(n, d) vectors of tool texts; see ``Encoder``."""
-        return self._encode(self.model.encode_document, texts, on_batch)
+        return self._encode("document", texts, on_batch)
 
     def _encode(
-        self, encode: Callable[..., Any], texts: Sequence[str], on_batch: OnBatch | None
+        self, side: Literal["query", "document"], texts: Sequence[str], on_batch: OnBatch | None
     ) -> Embeddings:
         ordered = sorted(set(texts), key=lambda text: (-len(text), text))
         found = np.empty((len(ordered), self.dim), dtype=np.float32)
-        for start in range(0, len(ordered), self._batch_size):
-            batch = ordered[start : start + self._batch_size]
-            found[start : start + len(batch)] = encode(
-                batch, batch_size=len(batch), normalize_embeddings=True, show_progress_bar=False
+        encode = self.model.encode_query if side == "query" else self.model.encode_document
+        for rows, width in self._batches(side, ordered):
+            batch = [ordered[row] for row in rows]
+            size = len(batch)
+            how: dict[str, Any] = {}
+            if width is not None:
+                how["processing_kwargs"] = {"text": {"padding": "max_length", "max_length": width}}
+                if self.model.device.type != "cpu":
+                    batch += [batch[0]] * (self._batch_size - size)
+            vectors = encode(
+                batch, batch_size=len(batch), normalize_embeddings=True, show_progress_bar=False, **how
             )
+            found[rows] = vectors[:size]
             if on_batch is not None:
-                on_batch(len(batch))
+                on_batch(size)
         place = {text: row for row, text in enumerate(ordered)}
         return found[[place[text] for text in texts]]
+
+    def _batches(
+        self, side: Literal["query", "document"], ordered: list[str]
+    ) -> Iterator[tuple[list[int], int | None]]:
+        """Rows of each batch, and the width they are padded to; none = their longest."""
+        widths = self._widths(side, ordered) if self.steady and ordered else None
+        groups: dict[int | None, list[int]] = {}
+        for row in range(len(ordered)):
+            groups.setdefault(None if widths is None else widths[row], []).append(row)
+        # The widest first, as the longest are without widths: what does not fit a memory fails at once.
+        for width in sorted(groups, key=lambda w: -(w or 0)):
+            rows = groups[width]
+            for start in range(0, len(rows), self._batch_size):
+                yield rows[start : start + self._batch_size], width
+
+    def _widths(self, side: Literal["query", "document"], ordered: list[str]) -> list[int] | None:
+        """Tokens of each text with its prefix, rounded up; none where the model has no tokens to pad."""
+        limit = self.model.max_seq_length
+        widths: list[int] = []
+        for start in range(0, len(ordered), _COUNTED_TOGETHER):
+            part = ordered[start : start + _COUNTED_TOGETHER]
+            features = self.model.preprocess(part, prompt=self.model.prompts.get(side) or None, task=side)
+            if "attention_mask" not in features:
+                return None
+            for count in features["attention_mask"].sum(dim=1).tolist():
+                width = -(-int(count) // WIDTH_STEP) * WIDTH_STEP
+                widths.append(width if limit is None else min(width, int(limit)))
+        return widths
 
 
 def load_encoder(
@@ -85,6 +133,7 @@ def load_encoder(
     document_prefix: str = "",
     batch_size: int = DEFAULT_BATCH,
     device: str | None = None,
+    steady: bool = False,
 ) -> SentenceEncoder:
     """Load a folder in sentence-transformers or plain transformers layout; nothing is downloaded.
 
@@ -97,6 +146,7 @@ def load_encoder(
         document_prefix: put before each document.
         batch_size: texts per forward pass.
         device: torch device; none = a GPU if there is one.
+        steady: a text's vector does not depend on its neighbours; see ``SentenceEncoder``.
 
     Raises:
         UserError: the folder holds no model.
@@ -106,7 +156,7 @@ def load_encoder(
         set_pooling(model, pooling)
     set_max_length(model, max_length)
     model.prompts = {"query": query_prefix, "document": document_prefix}
-    return SentenceEncoder(model, name=name, batch_size=batch_size)
+    return SentenceEncoder(model, name=name, batch_size=batch_size, steady=steady)
 
 
 def load_two_tower(

@@ -1,6 +1,7 @@
 """Profiles, settings and the errors a user sees."""
 
 from ecoagent.settings.errors import GateError, MissingInputError, UserError
+from ecoagent.settings.indexing import IndexSettings
 from ecoagent.settings.loading import (
     Settings,
     known_keys,
@@ -32,6 +33,7 @@ __all__ = [
     "FlowSettings",
     "GateError",
     "HttpSettings",
+    "IndexSettings",
     "LLMSettings",
     "LabelingSettings",
     "MissingInputError",
