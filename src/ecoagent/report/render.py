@@ -17,6 +17,7 @@ from ecoagent.publish.card import SOURCE_NAMES, artifacts, ran_models
 from ecoagent.publish.layout import SPLITS
 from ecoagent.reliability.flaws import FlawTable
 from ecoagent.report import facts, figures
+from ecoagent.report.benchmarked import benchmark_section
 from ecoagent.report.chain import make_chain
 from ecoagent.report.figures import Figure
 from ecoagent.report.growth import growth_section, tag_table
@@ -52,6 +53,8 @@ class RunFiles:
     labeller_shipped: bool = False
     review: Mapping[str, Any] | None = None
     """``review.json``, where ``ecoagent review score`` was run."""
+    benchmarks: Mapping[str, Any] | None = None
+    """``benchmarks.json``, where ``ecoagent evaluate --benchmark`` was run."""
 
 
 @dataclass(frozen=True)
@@ -288,6 +291,7 @@ def render_report(files: RunFiles, settings: Settings) -> Report:
         metrics=[m for m in SHOWN_METRICS if any(m in r.metrics for r in offline)],
         offline=_offline_groups(offline),
         offline_notes=offline_notes,
+        benchmarks=benchmark_section(files.benchmarks),
         dynamic=dynamic,
         dynamic_notes=dynamic_notes,
         training=files.training,

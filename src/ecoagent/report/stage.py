@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from ecoagent.audit import SPECS, load_tables
 from ecoagent.audit.stage import load_audit
 from ecoagent.reliability.flaws import load_flaws
+from ecoagent.report.benchmarked import BENCHMARKS
 from ecoagent.report.growth import GROWTH_FILE, load_growth
 from ecoagent.report.measured import shipped_labeller
 from ecoagent.report.render import RunFiles, render_report
@@ -31,7 +32,7 @@ from ecoagent.runs import (
 
 COVERAGE = "syn_coverage.json"
 ROUND_TRIP, LABELLER, REVIEW = "round_trip.json", "labeller.json", "review.json"
-OPTIONAL = (GROWTH_FILE, "flaws.json", "flaws_links.json", ROUND_TRIP, LABELLER, REVIEW)
+OPTIONAL = (GROWTH_FILE, "flaws.json", "flaws_links.json", ROUND_TRIP, LABELLER, REVIEW, BENCHMARKS)
 """Results that commands of their own write: part of the page, and of its key, where they are there."""
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -41,7 +42,7 @@ class ReportStage(Stage):
     """One self-contained page of everything a run found."""
 
     name: ClassVar[str] = "report"
-    version: ClassVar[str] = "4"
+    version: ClassVar[str] = "5"
     sections: ClassVar[tuple[str, ...]] = (
         "crawl", "reliability", "llm", "synthesis", "labeling", "train", "evaluate", "audit", "publish",
     )  # fmt: skip
@@ -115,6 +116,7 @@ def read_files(ctx: RunContext) -> RunFiles:
         labeller=own or shipped_labeller(ctx.settings.llm.model),
         labeller_shipped=own is None,
         review=read_found(out / "results" / REVIEW),
+        benchmarks=read_found(out / "results" / BENCHMARKS),
     )
 
 
