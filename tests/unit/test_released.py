@@ -133,7 +133,7 @@ def test_tools_keep_their_scores_and_get_what_is_missing(release: Path, tmp_path
     tools = read_rows(tmp_path / "core" / "tools.parquet", ScoredTool)
     assert [t.id for t in tools] == ["u1", "u2", "u3", "u4"]
     assert [t.source for t in tools] == ["langchain", "llamaindex", "n8n_community", "crewai"]
-    assert [t.r_static for t in tools] == [0.91, 0.5, 0.7, 0.4] and [t.reliable for t in tools][0]
+    assert [t.r_static for t in tools] == [0.91, 0.5, 0.7, 0.4] and tools[0].reliable
     assert [t.w_src for t in tools] == [0.9, 0.9, 0.8, 0.9]
     assert tools[2].tags == ["community-node", "n8n"] and tools[3].tags == []
     assert tools[0].tool_text == "Song. Lists songs, by line. Tags: music."
@@ -232,24 +232,24 @@ REAL_TEST = "data/ecoagent_real_toolbench/eval_real_test.jsonl"
 @pytest.mark.parametrize(
     ("file", "text", "said"),
     [
-        (SYN, "query,slug_of_tool,label\na b,u1,1\n", "has the columns query, slug_of_tool, label, and none for "
-         "tool; remedy: name a column .tool: tool_uid or uid or"),
+        (SYN, "query,slug_of_tool,label\na b,u1,1\n", "slug_of_tool, label, and none for tool; "
+         "remedy: name a column .tool: tool_uid or uid or"),
         (SYN, "query,tool_uid,label\na b,u1,1\na b,u2,maybe\n", "train_pairs.csv row 3: label 'maybe'"),
         (SYN, "query,tool_uid,label\na b,u1\n", "train_pairs.csv row 2: 2 cells, but 3 columns"),
-        (SYN, "query,tool_uid,label\n  ,u1,1\n", "train_pairs.csv row 2: no query"),
+        (SYN, "query,tool_uid,label\n  ,u1,1\n", "row 2: no query"),
         (SYN, "query,tool_uid,label\n?!,u1,1\n", "train_pairs.csv row 2: the query has no words"),
         (SYN, "query,tool_uid,label\na b,,1\n", "train_pairs.csv row 2: no tool"),
-        (SYN, "query,tool_uid,label\na b,u8,1\na c,u1,1\n", "rows name tools that are not in the catalog; the "
-         "first is train_pairs.csv row 2: 'u8'"),
+        (SYN, "query,tool_uid,label\na b,u8,1\na c,u1,1\n", "rows name tools that are not in the "
+         "catalog; the first is train_pairs.csv row 2: 'u8'"),
         (SYN, "query,tool_uid,label\n", "no positive training pair"),
         (SYN, "", "train_pairs.csv is empty"),
         (SYN, "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n", "pointer of Git LFS"),
         (REAL_TEST, "version https://git-lfs.github.com/spec/v1\n", "pointer of Git LFS.*git lfs pull"),
-        (REAL_TEST, '{"query": "a b", "label": 1}\n', "eval_real_test.jsonl row 1: no tool_uid or .*it has label"),
+        (REAL_TEST, '{"query": "a b", "label": 1}\n', "test.jsonl row 1: no tool_uid or .*it has label"),
         (REAL_TEST, '{"query": "a b", "tool_uid": "u1", "label": 2}\n', "row 1: label 2 is neither 0 nor 1"),
         (REAL_TEST, '{"query": "a", "tool_uid": ["u1"], "label": [1, 0]}\n', "row 1: 1 tools but 2 labels"),
         (REAL_TEST, '{"query": "a"\n', "eval_real_test.jsonl row 1: not JSON"),
-        (PROCESSED, "uid,name,source\n,A,n8n\n", "tools_clean_with_reliability.csv row 2: the tool has no uid"),
+        (PROCESSED, "uid,name,source\n,A,n8n\n", "row 2: the tool has no uid"),
         (PROCESSED, "uid,name,source,tags\nu1,A,pypi,\n", "row 2: source 'pypi' is none of"),
         (PROCESSED, "uid,name,source,reliability_score\nu1,A,n8n,high\n", "row 2: reliability 'high' is not a"),
         (PROCESSED, "uid,name,source,reliability_score\nu1,A,n8n,nan\n", "row 2: reliability 'nan' is not a"),
@@ -302,7 +302,7 @@ def test_the_command_line(release: Path, tmp_path: Path, monkeypatch: pytest.Mon
     done = call("--dataset", str(release))
     assert done.exit_code == 0, done.output
     assert ran == [(("train", "evaluate"), "theirs")]
-    assert "4 tools, 4 syn queries, 4 real queries" in done.output.replace("\n", " ")
+    assert "4 tools, 5 syn queries, 4 real queries" in done.output.replace("\n", " ")
     assert "import: Leakage of the release" in done.output and "all_pairs.csv is not read" in done.output
     kept = list((tmp_path / "out" / "store" / "encodings").glob("*.npy"))
     assert len(kept) == 1

@@ -27,6 +27,7 @@ from ecoagent.evaluation.offline import check_rankers, load_run, save_run
 from ecoagent.evaluation.train_stage import model_folder
 from ecoagent.evaluation.trec import write_qrels, write_run
 from ecoagent.labeling.encodings import StoredEncoder
+from ecoagent.metrics import METRICS, TOOLRET_METRICS
 from ecoagent.models import ModelStore
 from ecoagent.retrieval import Encoder, RankerResources, find_ranker
 from ecoagent.runs import (
@@ -312,8 +313,8 @@ def _current_key(ctx: RunContext, ranker: str) -> str | None:
 
 def table_csv(rows: Sequence[Mapping[str, Any]], licences: Mapping[str, str]) -> str:
     """All rows with every metric and its interval, as CSV."""
-    metrics = list(dict.fromkeys(name for row in rows for name in row["metrics"]))
-    own = list(dict.fromkeys(name for row in rows for name in row.get("own_metrics", {})))
+    metrics = [name for name in METRICS if any(name in row["metrics"] for row in rows)]
+    own = [name for name in TOOLRET_METRICS if any(name in row.get("own_metrics", {}) for row in rows)]
     head = ["set", "licence", "ranker", "label", "model", "asked", "queries", "golds"]
     bounds = [f"{name} {end}" for name in metrics for end in ("low", "high")]
     text = io.StringIO()
