@@ -251,9 +251,9 @@ REAL_TEST = "data/ecoagent_real_toolbench/eval_real_test.jsonl"
         (REAL_TEST, '{"query": "a"\n', "eval_real_test.jsonl row 1: not JSON"),
         (PROCESSED, "uid,name,source\n,A,n8n\n", "row 2: the tool has no uid"),
         (PROCESSED, "uid,name,source,tags\nu1,A,pypi,\n", "row 2: source 'pypi' is none of"),
-        (PROCESSED, "uid,name,source,reliability_score\nu1,A,n8n,high\n", "row 2: reliability 'high' is not a"),
-        (PROCESSED, "uid,name,source,reliability_score\nu1,A,n8n,nan\n", "row 2: reliability 'nan' is not a"),
-        (PROCESSED, "uid,name,source,reliability_score\nu1,A,n8n,7\n", "row 2: reliability 7 is not between"),
+        (PROCESSED, "uid,name,source,reliability_score\nu1,A,n8n,high\n", "reliability 'high' is not a"),
+        (PROCESSED, "uid,name,source,reliability_score\nu1,A,n8n,nan\n", "reliability 'nan' is not a"),
+        (PROCESSED, "uid,name,source,reliability_score\nu1,A,n8n,7\n", "reliability 7 is not between"),
         (PROCESSED, "uid,name,description,source\nu1,,,n8n\n", "row 2: tool 'u1' has neither name nor"),
     ],
 )  # fmt: skip

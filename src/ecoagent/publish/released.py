@@ -105,7 +105,8 @@ def find_release(folder: Path) -> ReleaseFiles | None:
     if not tools or not pairs:
         return None
     unread: dict[str, str] = {}
-    syn, real_pairs = [], []
+    syn: list[Path] = []
+    real_pairs: list[Path] = []
     for path in pairs:
         # Files of positives belong to Real, whose pairs no encoder is trained on.
         inside = path.relative_to(folder)
