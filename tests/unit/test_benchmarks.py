@@ -390,9 +390,11 @@ def test_toolret_texts_and_choices(toolret: Path) -> None:
         load_hub_collections("hub:acme/ToolRet-Queries", ["nope"])
     with pytest.raises(UserError, match="no repository of queries with its tools"):
         load_hub_collections("hub:acme/other")
-    (toolret / "acme" / "ToolRet-Tools" / "web" / "tools.jsonl").write_text('{"id": "x", "doc": "y"}\n')
-    with pytest.raises(UserError, match="ToolRet-Tools/web has no column documentation; it has doc, id"):
-        load_hub_collections("hub:acme/ToolRet-Queries/gta")
+    # Repositories of their own: the library keeps what it has read of the others.
+    hub_repository(toolret / "acme" / "Odd-Queries", "queries", {"a": [{"query": "a bed", "labels": "[]"}]})
+    hub_repository(toolret / "acme" / "Odd-Tools", "tools", {"web": [{"id": "x", "doc": "y"}]})
+    with pytest.raises(UserError, match="Odd-Tools/web has no column documentation; it has doc, id"):
+        load_hub_collections("hub:acme/Odd-Queries/a")
 
 
 def test_a_hub_out_of_reach_is_told(toolret: Path) -> None:
