@@ -254,7 +254,7 @@ class FakeLibrary:
 def library(monkeypatch: pytest.MonkeyPatch) -> FakeLibrary:
     fake = FakeLibrary({"default": {"queries": [{"id": "a", "query": "a bed"}]}})
     monkeypatch.setattr(hub, "_datasets", lambda: fake)
-    monkeypatch.setattr(hub, "_licence", lambda repo: "unknown")
+    monkeypatch.setattr(hub, "hub_licence", lambda repo: "unknown")
     monkeypatch.setattr(requests, "_READ", {})
     return fake
 

@@ -12,6 +12,7 @@ from ecoagent.cli import (
     ablate,
     building,
     data,
+    evaluating,
     freezing,
     growth,
     indexing,
@@ -66,9 +67,9 @@ stages.add_stage_commands(
     app,
     {
         "train": "Train the dual encoder with InfoNCE (Eq. 3).",
-        "evaluate": "Offline ranking metrics and the failure simulator (Tables 1 and 2).",
     },
 )
+app.command("evaluate")(evaluating.evaluate)
 app.command("tail")(tail.tail)
 stages.add_stage_commands(
     app,

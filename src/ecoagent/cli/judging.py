@@ -74,17 +74,10 @@ def _labelled(settings: Settings, where: str | None, collection: str | None, *, 
     """The labelled set that an option names; none = the noted tools of a fold, where the set has it."""
     from ecoagent.labeling import load_requests
     from ecoagent.labeling.judge_sample import collection_set, noted_set
-    from ecoagent.retrieval.collections import load_collection
-    from ecoagent.retrieval.rows import path_kind
+    from ecoagent.retrieval.collections import collection_at
 
     if where is not None and where != NOTED:
-        path = Path(where)
-        if collection is not None or path_kind(path) is not None or path_kind(path.parent) != "folder":
-            return collection_set(load_collection(path, collection))
-        try:
-            return collection_set(load_collection(path.parent, path.name))
-        except UserError as error:
-            raise UserError(f"{path} does not exist, and {error.message}", remedy=error.remedy) from error
+        return collection_set(collection_at(where, collection))
     if collection is not None:
         raise UserError("--collection chooses in a folder", remedy="give --evaluate-on DIR")
     requests = load_requests(settings.labeling.queries)

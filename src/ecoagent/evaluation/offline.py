@@ -38,10 +38,18 @@ class JudgedSplit:
         return f"{self.set_name}.{self.split}"
 
 
+def reported(data: EvalData) -> tuple[tuple[str, str], ...]:
+    """Splits that are reported: Syn val takes the place of a Syn test split that the data set does not have,
+    as in the authors' release."""
+    if len(data.judged("syn", "test", 1)) or not len(data.judged("syn", "val", 1)):
+        return JUDGED
+    return tuple(("syn", "val") if place == ("syn", "test") else place for place in JUDGED)
+
+
 def judged_splits(data: EvalData, limit: int | None = None) -> list[JudgedSplit]:
     """The reported splits that have judged queries."""
     found = []
-    for set_name, split in JUDGED:
+    for set_name, split in reported(data):
         queries = data.judged(set_name, split, limit)
         if len(queries):
             golds = {query: data.golds[query] for query in queries.ids}
@@ -140,7 +148,9 @@ def offline_notes(data: EvalData, splits: Sequence[JudgedSplit], depth: int) -> 
             "Real's golds were judged among what the labelling step's encoder and BM25 proposed: "
             "a right tool that only another ranker finds counts as wrong."
         )
-    for set_name, split in JUDGED:
+    if ("syn", "val") in present:
+        notes.append("The data set has no Syn test split: Syn val, which training looks at, is reported.")
+    for set_name, split in reported(data):
         found = data.queries.get((set_name, split), TextSet((), ()))
         if (set_name, split) not in present:
             notes.append(f"{set_name} {split}: not evaluated, it has no judged query.")

@@ -18,6 +18,7 @@ from ecoagent.evaluation.offline import (
     load_run,
     offline_notes,
     offline_table,
+    reported,
     save_run,
     write_trec,
 )
@@ -36,13 +37,16 @@ from ecoagent.runs import (
     digest,
     input_digests,
     read_json,
+    read_object,
     write_json,
 )
 from ecoagent.settings import Settings
 
 DYNAMIC = "dynamic"
 DYNAMIC_RANKER = "rated"
-DYNAMIC_SPLIT = ("syn", "test")
+DYNAMIC_SPLITS = (("syn", "test"), ("syn", "val"))
+"""The stream's queries: the first of these that is reported."""
+IMPORTED = "import.json"
 RUN_FILE = "run.parquet"
 _MODEL_LOCK = threading.Lock()
 """One encoder at a time: each uses every core, and their libraries are not safe to import twice at once."""
@@ -60,7 +64,9 @@ class EvaluateStage(Stage):
         names = ["syn_qrels", "syn_queries", "tools"]
         if (ctx.paths.core / "real_queries.parquet").is_file():
             names += ["real_qrels", "real_queries"]
-        return [*(ctx.paths.core / f"{name}.parquet" for name in names), ctx.paths.core / "training.json"]
+        imported = [p for p in (ctx.paths.core / IMPORTED,) if p.is_file()]
+        tables = [ctx.paths.core / f"{name}.parquet" for name in names]
+        return [*tables, ctx.paths.core / "training.json", *imported]
 
     def extra_key(self, ctx: RunContext) -> dict[str, Any]:
         """Digests of the untrained weights."""
@@ -107,6 +113,7 @@ class EvaluateStage(Stage):
         compared = compare(
             runs, splits, rows, data.groups, load_facts(ctx.paths.core), seed=ctx.settings.seed
         )
+        notes += _import_notes(ctx)
         dynamic = read_json(folders[DYNAMIC] / "dynamic.json")
         out = ctx.paths.out
         outputs = [
@@ -150,8 +157,9 @@ class EvaluateStage(Stage):
     def _dynamic(self, ctx: RunContext) -> dict[str, Any]:
         settings = ctx.settings
         data = load_core(ctx.paths.core, need_pairs=False)
-        queries = data.judged(*DYNAMIC_SPLIT, settings.limit)
-        where = " ".join(DYNAMIC_SPLIT)
+        split = next((s for s in reported(data) if s in DYNAMIC_SPLITS), DYNAMIC_SPLITS[0])
+        queries = data.judged(*split, settings.limit)
+        where = " ".join(split)
         if not len(queries):
             return {"rows": [], "series": [], "notes": [f"{where}: not simulated, it has no judged query."]}
         with _MODEL_LOCK:
@@ -233,6 +241,12 @@ def dynamic_result(rows: list[DynamicRow], settings: Settings) -> dict[str, Any]
         )
     result: dict[str, Any] = rounded({"rows": table, "series": series, "notes": notes})
     return result
+
+
+def _import_notes(ctx: RunContext) -> list[str]:
+    """What the import of another data set found out about it."""
+    path = ctx.paths.core / IMPORTED
+    return [str(note) for note in read_object(path, {"notes": list})["notes"]] if path.is_file() else []
 
 
 def _training_notes(ctx: RunContext) -> list[str]:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -59,6 +61,72 @@ def hub_set(text: str) -> HubSet:
     return HubSet(**found.groupdict())
 
 
+@dataclass(frozen=True)
+class HubTable:
+    """One split of one config, with the configs there are beside it.
+
+    Attributes:
+        table: the library's table; rows are dictionaries.
+    """
+
+    configs: tuple[str, ...]
+    config: str
+    split: str
+    table: Any
+
+    def shown(self, wanted: HubSet) -> str:
+        """The split as errors name it."""
+        return f"{PREFIX}{'/'.join((wanted.repo, self.config, self.split))}"
+
+
+def hub_configs(wanted: HubSet) -> list[str]:
+    """Configs of a data set, sorted.
+
+    Raises:
+        UserError: it cannot be reached.
+    """
+    with _reached(wanted):
+        return sorted(_datasets().get_dataset_config_names(wanted.repo, **_revision(wanted)))
+
+
+def open_hub(wanted: HubSet, first: tuple[str, ...] = FIRST_SPLITS) -> HubTable:
+    """Load a data set of the Hub.
+
+    Args:
+        first: splits that are meant where none is named, the first that is there.
+
+    Raises:
+        UserError: it cannot be reached; it has several configs or splits and none is named. What there is to
+            choose from is listed.
+    """
+    library, revision = _datasets(), _revision(wanted)
+    configs = hub_configs(wanted)
+    with _reached(wanted):
+        config = _choose(wanted, "config", wanted.config, configs, ("default",))
+        splits = sorted(library.get_dataset_split_names(wanted.repo, config, **revision))
+        split = _choose(wanted, "split", wanted.split, splits, first)
+        table = library.load_dataset(wanted.repo, config, split=split, **revision)
+    return HubTable(tuple(configs), config, split, table)
+
+
+def _revision(wanted: HubSet) -> dict[str, str]:
+    return {"revision": wanted.revision} if wanted.revision else {}
+
+
+@contextmanager
+def _reached(wanted: HubSet) -> Iterator[None]:
+    try:
+        yield
+    except UserError:
+        raise
+    except _library_errors() as error:
+        said = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise UserError(
+            f"{PREFIX}{wanted.name} cannot be read ({said})",
+            remedy="look at the name, the network and HF_TOKEN, or give a file or folder",
+        ) from error
+
+
 def read_hub(wanted: HubSet) -> list[RequestRow]:
     """Requests of a data set, in its order.
 
@@ -66,20 +134,8 @@ def read_hub(wanted: HubSet) -> list[RequestRow]:
         UserError: it cannot be reached; it has several configs or splits and none is named; no column holds
             queries, or a row has none. What there is to choose from is listed.
     """
-    library = _datasets()
-    revision = {"revision": wanted.revision} if wanted.revision else {}
-    try:
-        configs = sorted(library.get_dataset_config_names(wanted.repo, **revision))
-        config = _choose(wanted, "config", wanted.config, configs, ("default",))
-        splits = sorted(library.get_dataset_split_names(wanted.repo, config, **revision))
-        split = _choose(wanted, "split", wanted.split, splits, FIRST_SPLITS)
-        table = library.load_dataset(wanted.repo, config, split=split, **revision)
-    except _library_errors() as error:
-        said = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise UserError(
-            f"{PREFIX}{wanted.name} cannot be read ({said})",
-            remedy="look at the name, the network and HF_TOKEN, or give a file or folder",
-        ) from error
+    found = open_hub(wanted)
+    configs, config, table = found.configs, found.config, found.table
     columns = list(table.column_names)
     text_column = next((c for c in TEXT_COLUMNS if c in columns), None)
     if text_column is None:
@@ -91,8 +147,8 @@ def read_hub(wanted: HubSet) -> list[RequestRow]:
     id_column = next((c for c in ID_COLUMNS if c in columns), None)
     wishes = (text_column, id_column, *GOLD_COLUMNS, *LICENCE_COLUMNS, LANGUAGE_COLUMN)
     used = [c for c in wishes if c in columns]
-    shown = f"{PREFIX}{'/'.join((wanted.repo, config, split))}"
-    card = _licence(wanted.repo)
+    shown = found.shown(wanted)
+    card = hub_licence(wanted.repo)
     rows: list[RequestRow] = []
     seen: dict[str, int] = {}
     for number, row in enumerate(table.select_columns(used)):
@@ -167,7 +223,7 @@ def _library_errors() -> tuple[type[Exception], ...]:
     return (OSError, ValueError, RuntimeError, DatasetsError, HfHubHTTPError, *transport)
 
 
-def _licence(repo: str) -> str:
+def hub_licence(repo: str) -> str:
     """Licence on the data set's card; ``unknown`` where it says none."""
     from huggingface_hub import DatasetCard
 

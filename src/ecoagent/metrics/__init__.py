@@ -7,10 +7,11 @@ from ecoagent.metrics.dynamic import (
     post_fail_success_rate,
     success_peak,
 )
-from ecoagent.metrics.ranking import METRICS, Qrels, Ranking, RankingMetrics, evaluate_run
+from ecoagent.metrics.ranking import METRICS, TOOLRET_METRICS, Qrels, Ranking, RankingMetrics, evaluate_run
 
 __all__ = [
     "METRICS",
+    "TOOLRET_METRICS",
     "AdaptationForm",
     "Qrels",
     "Ranking",

@@ -30,6 +30,14 @@ METRICS: tuple[str, ...] = (
 )
 """Metrics of the offline table (Section 4.1), in its order."""
 
+TOOLRET_METRICS: tuple[str, ...] = tuple(
+    f"{name}@{k}" for name in ("nDCG", "MAP", "Recall", "P", "Comp") for k in (5, 10, 20)
+)
+"""Metrics of ToolRet's own evaluation; ``P`` is its Precision and ``Comp`` its Comprehensiveness, also called
+Completeness: the share of queries with every gold among the first k."""
+
+COMPLETE = 1 - 1e-9
+"""A recall from here on is 1."""
 BOOTSTRAP_SAMPLES = 2000
 _BLOCK_FLOATS = 1 << 24
 
@@ -92,7 +100,8 @@ def evaluate_run(run: Ranking, qrels: Qrels, metrics: Sequence[str] = METRICS) -
     Args:
         run: rankings, best first.
         qrels: golds; each query needs at least one.
-        metrics: names out of ``METRICS``, or ``nDCG``, ``Recall``, ``Hit``, ``P`` with any ``@k``.
+        metrics: names out of ``METRICS``, or ``nDCG``, ``Recall``, ``Hit``, ``P``, ``MAP``, ``Comp`` with any
+            ``@k``; ``Comp@k`` is whether every gold is among the first k.
 
     Raises:
         UserError: no queries, a query without golds, a tool twice in a ranking or an unknown metric.
@@ -114,12 +123,16 @@ def evaluate_run(run: Ranking, qrels: Qrels, metrics: Sequence[str] = METRICS) -
     judged = {query: dict.fromkeys(sorted(golds), 1) for query, golds in qrels.items()}
     query_ids = tuple(sorted(qrels))
     row = {query: n for n, query in enumerate(query_ids)}
-    name_of = {measure: name for name, measure in measures.items()}
+    names: dict[Any, list[str]] = {}
+    for name, measure in measures.items():
+        names.setdefault(measure, []).append(name)
     values = {name: np.zeros(len(query_ids)) for name in metrics}
     answered = {query: ranking for query, ranking in found.items() if query in row and ranking}
     if answered:
-        for result in ir_measures.iter_calc(list(measures.values()), judged, answered):
-            values[name_of[result.measure]][row[result.query_id]] = result.value
+        for result in ir_measures.iter_calc(list(names), judged, answered):
+            for name in names[result.measure]:
+                whole = name.startswith("Comp@")
+                values[name][row[result.query_id]] = result.value >= COMPLETE if whole else result.value
     return RankingMetrics(query_ids, values)
 
 
@@ -134,6 +147,8 @@ def _measure(name: str) -> Any:
         "Recall": ir_measures.R,
         "Hit": ir_measures.Success,
         "P": ir_measures.P,
+        "MAP": ir_measures.AP,
+        "Comp": ir_measures.R,
     }
     if kind not in families or not at or not cutoff.isdigit() or int(cutoff) < 1:
         raise UserError(f"unknown metric {name!r}", remedy=f"use one of {', '.join(METRICS)}")

@@ -17,6 +17,7 @@ from ecoagent.publish.card import SOURCE_NAMES, artifacts, ran_models
 from ecoagent.publish.layout import SPLITS
 from ecoagent.reliability.flaws import FlawTable
 from ecoagent.report import comparison_figures, facts, figures
+from ecoagent.report.benchmarked import benchmark_section
 from ecoagent.report.chain import make_chain
 from ecoagent.report.comparison import NOTHING, ComparisonFiles, comparison_section
 from ecoagent.report.figures import Figure
@@ -57,6 +58,8 @@ class RunFiles:
     compared: ComparisonFiles = NOTHING
     cold_start: Mapping[str, Any] | None = None
     """``cold_start.json``; an evaluation by an earlier version has none."""
+    benchmarks: Mapping[str, Any] | None = None
+    """``benchmarks.json``, where ``ecoagent evaluate --benchmark`` was run."""
 
 
 @dataclass(frozen=True)
@@ -329,6 +332,7 @@ def render_report(files: RunFiles, settings: Settings) -> Report:
         offline_notes=offline_notes,
         comparison=comparison_section(files.compared),
         cold=files.cold_start or {"rows": [], "notes": []},
+        benchmarks=benchmark_section(files.benchmarks),
         dynamic=dynamic,
         dynamic_notes=dynamic_notes,
         training=files.training,

@@ -9,6 +9,7 @@ from ecoagent.audit import SPECS, load_tables
 from ecoagent.audit.stage import load_audit
 from ecoagent.evaluation.round_trip import encoders_of
 from ecoagent.reliability.flaws import load_flaws
+from ecoagent.report.benchmarked import BENCHMARKS
 from ecoagent.report.comparison import FILES, ComparisonFiles
 from ecoagent.report.growth import GROWTH_FILE, load_growth
 from ecoagent.report.measured import shipped_labeller, shipped_round_trip
@@ -42,6 +43,7 @@ OPTIONAL = (
     LABELLER,
     REVIEW,
     COLD_START,
+    BENCHMARKS,
     *FILES,
 )
 """Results that not every run has: part of the page, and of its key, where they are there."""
@@ -132,6 +134,7 @@ def read_files(ctx: RunContext) -> RunFiles:
         review=read_found(out / "results" / REVIEW),
         compared=ComparisonFiles(*(_optional_rows(out / "results" / name) for name in FILES)),
         cold_start=read_cold_start(out / "results" / COLD_START),
+        benchmarks=read_found(out / "results" / BENCHMARKS),
     )
 
 

@@ -39,26 +39,46 @@ SET_LICENCES = {
     "toolalpaca": "Apache-2.0",
 }
 """Licences of the data of the sets known by name; a file of another name has to be looked up by its user."""
+TOOLBENCH_ORIGIN = "OpenBMB/ToolBench"
+SET_ORIGINS = {
+    "toolbench": f"{TOOLBENCH_ORIGIN}, THUNLP-MT/StableToolBench, XiaoMi/toolplanner",
+    "metatool": "HowieHwong/MetaTool",
+    "sealtools": "fairyshine/Seal-Tools",
+    "toollinkos": "EliasLumer/Graph-RAG-Tool-Fusion-ToolLinkOS",
+    "restbench": "Yifan-Song793/RestGPT",
+    "toolalpaca": "tangqiaoyu/ToolAlpaca",
+}
+"""Whom a number made with a set known by name has to be attributed to."""
 
 
 @dataclass(frozen=True)
 class CollectionQuery:
-    """A query and its right tools, sorted; none = no tool is noted as right."""
+    """A query and its right tools, sorted; none = no tool is noted as right.
+
+    Attributes:
+        instruction: what the set tells a retriever to do beside the query; empty = nothing.
+    """
 
     id: str
     text: str
     group: str
     gold: tuple[str, ...]
+    instruction: str = ""
 
 
 @dataclass(frozen=True)
 class CollectionTool:
-    """A tool that may be returned."""
+    """A tool that may be returned.
+
+    Attributes:
+        document: the text retrieval sees, where the set prescribes it; empty = made of the other fields.
+    """
 
     id: str
     name: str
     description: str
     category: str
+    document: str = ""
 
 
 @dataclass(frozen=True)
@@ -68,6 +88,7 @@ class TestCollection:
     Attributes:
         name: of the set.
         licence: of the data; ``unknown`` where nobody said.
+        origin: whom it comes from; empty where nobody said.
     """
 
     __test__ = False
@@ -76,6 +97,7 @@ class TestCollection:
     queries: tuple[CollectionQuery, ...]
     tools: tuple[CollectionTool, ...]
     licence: str
+    origin: str = ""
 
 
 @dataclass(frozen=True)
@@ -101,15 +123,7 @@ def load_collection(path: Path, name: str | None = None) -> TestCollection:
         UserError: nothing of the kind is there, several are and none is named, or a row is not valid (file
             and row are said).
     """
-    if path_kind(path) is None:
-        raise UserError(f"{path} does not exist", remedy="give the folder of a test collection")
-    found = _find(path)
-    if not found:
-        raise UserError(
-            f"{path} holds no test collection",
-            remedy="give a folder with <set>_queries.jsonl and <set>_tools.jsonl, a BEIR folder with "
-            "corpus.jsonl, queries.jsonl and qrels/, or a ToolBench release",
-        )
+    found = _some(path)
     if name is None:
         chosen = [f for f in found if f.meant] or found
     else:
@@ -119,6 +133,44 @@ def load_collection(path: Path, name: str | None = None) -> TestCollection:
         how_many = "several collections" if chosen or name is None else f"no collection {name!r}"
         raise UserError(f"{path} holds {how_many}; it has {names}", remedy="name one of them")
     return chosen[0].load()
+
+
+def collection_at(where: str, name: str | None = None) -> TestCollection:
+    """``load_collection`` of ``DIR``, or of ``DIR/SET`` where no such folder is there.
+
+    Raises:
+        UserError: see ``load_collection``.
+    """
+    path = Path(where)
+    if name is not None or path_kind(path) is not None or path_kind(path.parent) != "folder":
+        return load_collection(path, name)
+    try:
+        return load_collection(path.parent, path.name)
+    except UserError as error:
+        raise UserError(f"{path} does not exist, and {error.message}", remedy=error.remedy) from error
+
+
+def collection_names(path: Path) -> list[str]:
+    """Names of the collections at a path that are meant where none is named, sorted.
+
+    Raises:
+        UserError: nothing of the kind is there.
+    """
+    found = _some(path)
+    return sorted(f.name for f in [f for f in found if f.meant] or found)
+
+
+def _some(path: Path) -> list[_Found]:
+    if path_kind(path) is None:
+        raise UserError(f"{path} does not exist", remedy="give the folder of a test collection")
+    found = _find(path)
+    if not found:
+        raise UserError(
+            f"{path} holds no test collection",
+            remedy="give a folder with <set>_queries.jsonl and <set>_tools.jsonl, a BEIR folder with "
+            "corpus.jsonl, queries.jsonl and qrels/, or a ToolBench release",
+        )
+    return found
 
 
 def set_files(folder: Path) -> dict[str, tuple[Path, Path]]:
@@ -172,7 +224,7 @@ def _load_set(name: str, queries_file: Path, tools_file: Path) -> TestCollection
         identifier, text = _text(row, where, "query_id"), _text(row, where, "query")
         group = _text(row, where, "group", "")
         queries.append((where, CollectionQuery(identifier, text, group, tuple(sorted(set(gold))))))
-    return _collection(name, queries, tools, SET_LICENCES.get(name, "unknown"))
+    return _collection(name, queries, tools, SET_LICENCES.get(name, "unknown"), SET_ORIGINS.get(name, ""))
 
 
 def _beir_splits(folder: Path, *, required: bool) -> list[_Found]:
@@ -254,7 +306,7 @@ def _toolbench(key: str, queries: Iterable[ToolBenchQuery], apis: Iterable[Api])
             tools.setdefault(gold, CollectionTool(gold, gold.replace("/", ": ", 1), "", ""))
         asked.append((query.id, CollectionQuery(query.id, query.text, query.group, query.gold)))
     name = f"toolbench-{key.replace('/', '-')}"
-    return _collection(name, asked, list(tools.items()), TOOLBENCH_LICENCE)
+    return _collection(name, asked, list(tools.items()), TOOLBENCH_LICENCE, TOOLBENCH_ORIGIN)
 
 
 def _collection(
@@ -262,6 +314,7 @@ def _collection(
     queries: list[tuple[str, CollectionQuery]],
     tools: list[tuple[str, CollectionTool]],
     licence: str,
+    origin: str = "",
 ) -> TestCollection:
     """Sorted and checked: ids are unique, texts have words, golds are tools."""
     known = _unique(tools)
@@ -277,7 +330,7 @@ def _collection(
             f"collection {name} has no {'tools' if asked else 'queries'}", remedy="give its files whole"
         )
     return TestCollection(
-        name, tuple(asked[i] for i in sorted(asked)), tuple(known[i] for i in sorted(known)), licence
+        name, tuple(asked[i] for i in sorted(asked)), tuple(known[i] for i in sorted(known)), licence, origin
     )
 
 

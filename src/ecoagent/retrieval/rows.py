@@ -14,11 +14,13 @@ from typing import Any
 from ecoagent.runs import canonical_json, parse_json
 from ecoagent.settings import UserError
 
+TAB = "\t"
 LONGEST_FIELD = (1 << 31) - 1
 """csv's own limit is 128 KiB; ToolBench writes whole API documents into one field."""
 LONGEST_TEXT = 100_000
 """Characters of a user's text. The longest query of seven published sets has 1,100, and a model reads some
 8,000 of its 2,048 tokens: what is longer is a file put into a row by mistake, and took minutes to count."""
+_CELLS = {TAB: "tabs", ",": "commas"}
 _ESCAPED_HALF = re.compile(r"\\u[dD][89a-fA-F]")
 
 
@@ -155,19 +157,22 @@ def _skip(text: str, place: int) -> int:
     return place
 
 
-def read_table(path: Path, columns: int, *, quoted: bool) -> Iterator[tuple[str, int, list[str]]]:
-    """Where, line number from 1, and cells of each row of a table with tabs; blank rows are left out.
+def read_table(
+    path: Path, columns: int, *, quoted: bool, delimiter: str = TAB
+) -> Iterator[tuple[str, int, list[str]]]:
+    """Where, line number from 1, and cells of each row of a table; blank rows are left out.
 
     Args:
         columns: cells a row has at least.
         quoted: whether quotes are csv's (pandas writes them so) or part of the text (BEIR).
+        delimiter: what sets cells apart.
 
     Raises:
         UserError: a row has fewer cells, or is no table's.
     """
     reader = csv.reader(
         io.StringIO(read_text(path), newline=""),
-        delimiter="\t",
+        delimiter=delimiter,
         quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE,
     )
     # The limit is the whole process's: it is put back before anything else reads a table.
@@ -185,6 +190,7 @@ def read_table(path: Path, columns: int, *, quoted: bool) -> Iterator[tuple[str,
         where = f"{path.name} row {number}"
         if len(cells) < columns:
             raise UserError(
-                f"{where}: {len(cells)} cells, not {columns}", remedy="separate the cells with tabs"
+                f"{where}: {len(cells)} cells, not {columns}",
+                remedy=f"separate the cells with {_CELLS.get(delimiter, repr(delimiter))}",
             )
         yield where, number, cells
