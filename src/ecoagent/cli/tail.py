@@ -68,8 +68,7 @@ def import_authors(folder: Path, core: Path, settings: Settings) -> dict[str, in
     from ecoagent.publish.release_tables import import_release
     from ecoagent.publish.released import find_release
     from ecoagent.retrieval import Encoder, load_encoder
-    from ecoagent.retrieval.stored import StoredEncoder
-    from ecoagent.runs import digest
+    from ecoagent.retrieval.stored import keep_vectors, store_folder
 
     files = find_release(folder)
     if files is None:
@@ -80,8 +79,7 @@ def import_authors(folder: Path, core: Path, settings: Settings) -> dict[str, in
         return load_encoder(store.path(name, progress), name=name, pooling="mean")
 
     # Kept vectors: a second import encodes nothing.
-    key = digest([store.digest(name), "mean"])
-    encoder = StoredEncoder(name, key, settings.outputs / "store" / "encodings", load)
+    encoder = keep_vectors(name, [store.digest(name), "mean"], store_folder(settings), load)
 
     def embed(texts: list[str]) -> Any:
         with progress.task("names and descriptions", total=len(set(texts)), unit="texts") as task:

@@ -29,7 +29,7 @@ from ecoagent.evaluation.trec import write_qrels, write_run
 from ecoagent.metrics import METRICS, TOOLRET_METRICS
 from ecoagent.models import ModelStore
 from ecoagent.retrieval import Encoder, RankerResources, find_ranker
-from ecoagent.retrieval.stored import StoredEncoder
+from ecoagent.retrieval.stored import keep_vectors
 from ecoagent.runs import (
     RunContext,
     Shard,
@@ -72,7 +72,7 @@ class StoredResources(RankerResources):
             return RankerResources.encoder_of(self, ranker)
 
         key = (self.keys or {}).get(ranker)
-        return load() if key is None else StoredEncoder(ranker, key, self.folder, load)
+        return load() if key is None else keep_vectors(ranker, key, self.folder, load)
 
 
 def ranker_keys(ctx: RunContext, names: Sequence[str]) -> dict[str, str]:

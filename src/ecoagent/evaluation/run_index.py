@@ -16,10 +16,10 @@ from ecoagent.evaluation.train_stage import model_folder
 from ecoagent.models import ModelStore
 from ecoagent.reliability.score import ReliabilityScales
 from ecoagent.retrieval import (
+    Encoder,
     Hit,
     RankerResources,
     Recall,
-    SentenceEncoder,
     StoredEncoder,
     ToolIndex,
     load_index,
@@ -27,10 +27,9 @@ from ecoagent.retrieval import (
     store_folder,
     stored_encoder,
 )
-from ecoagent.retrieval.stored import surroundings
+from ecoagent.retrieval.stored import keep_vectors
 from ecoagent.runs import (
     RunContext,
-    digest,
     read_object,
     read_rows,
     read_table,
@@ -281,19 +280,15 @@ def run_encoder(ctx: RunContext) -> StoredEncoder:
         weights = {n: store.digest(n) for n in (settings.query_encoder, settings.tool_encoder)}
         weights |= settings.model_dump(include={"pooling", "max_length", "query_prefix", "tool_prefix"})
 
-    def load() -> SentenceEncoder:
-        encoder = resources.encoder_of(which)
-        if not isinstance(encoder, SentenceEncoder):
-            raise TypeError(f"{which} is no sentence encoder")
-        encoder.steady = True
-        return encoder
+    def load() -> Encoder:
+        return resources.encoder_of(which)
 
     name = (
         "trained towers"
         if which == "rated"
         else " + ".join(dict.fromkeys((settings.query_encoder, settings.tool_encoder)))
     )
-    return StoredEncoder(name, digest([weights, surroundings()]), store_folder(ctx.settings), load)
+    return keep_vectors(name, weights, store_folder(ctx.settings), load)
 
 
 def read_ruler(ctx: RunContext) -> ReliabilityScales:

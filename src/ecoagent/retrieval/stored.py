@@ -18,7 +18,15 @@ from typing import Any, Literal
 import numpy as np
 
 from ecoagent.models import ModelStore
-from ecoagent.retrieval.encoders import WIDTH_STEP, Embeddings, Encoder, OnBatch, Pooling, load_encoder
+from ecoagent.retrieval.encoders import (
+    WIDTH_STEP,
+    Embeddings,
+    Encoder,
+    OnBatch,
+    Pooling,
+    SentenceEncoder,
+    load_encoder,
+)
 from ecoagent.retrieval.vector_file import VectorFile
 from ecoagent.runs import Progress, digest, processor
 from ecoagent.settings import Settings
@@ -144,6 +152,23 @@ def surroundings() -> dict[str, Any]:
         "gpu": Path("/dev/nvidiactl").exists() and not hidden,
         "width": WIDTH_STEP,
     }
+
+
+def keep_vectors(name: str, content: Any, folder: Path, load: Callable[[], Encoder]) -> StoredEncoder:
+    """An encoder of any making behind the vectors kept in ``folder``.
+
+    Args:
+        content: what its vectors depend on, weights and lengths included; the surroundings are added.
+        load: opens it, when a vector is missing.
+    """
+
+    def steady() -> Encoder:
+        encoder = load()
+        if isinstance(encoder, SentenceEncoder):
+            encoder.steady = True
+        return encoder
+
+    return StoredEncoder(name, digest([content, surroundings()]), folder, steady)
 
 
 def stored_encoder(
