@@ -32,6 +32,7 @@ from ecoagent.retrieval.collections import (
     collection_at,
     collection_names,
 )
+from ecoagent.retrieval.stored import store_size
 from ecoagent.runs import read_json
 from ecoagent.settings import UserError
 from tests.unit.tiny_encoder import write_tiny_encoder
@@ -201,7 +202,7 @@ def test_a_killed_command_goes_on_where_it_was(tiny: Path, tmp_path: Path) -> No
         p.name: (p / "run.parquet").stat().st_mtime_ns for p in (root / "raw" / "benchmark-one").glob("[!.]*")
     }
     assert set(kept) == {"tfidf", "bm25"}
-    assert len(list((outputs / "store" / "encodings").glob("*.npy"))) == 1  # the tools, encoded before
+    assert store_size(outputs / "store" / "encodings").vectors == len(TOOLS)  # encoded before
     again = call(*words[1:])
     assert "2 of 3 shards kept from before" in again.output and "one: ranking 3 of 3, encoder" in again.output
     assert {n: (root / "raw" / "benchmark-one" / n / "run.parquet").stat().st_mtime_ns for n in kept} == kept
@@ -218,8 +219,10 @@ def test_damage_is_told_or_mended(tiny: Path, tmp_path: Path) -> None:
     root = outputs / "runs" / "local"
     (root / "raw" / "benchmark-one" / "bm25" / "run.parquet").write_bytes(b"cut")
     (root / "out" / "results" / "benchmarks" / "one.json").write_text("{")
-    for path in (outputs / "store" / "encodings").glob("*.npy"):
-        path.write_bytes(path.read_bytes()[:-1])
+    stored = sorted((outputs / "store" / "encodings").glob("*.sqlite"))
+    assert stored
+    for path in stored:
+        path.write_bytes(path.read_bytes()[:-4096])
     call("--benchmark", f"{sets}/one", *common)
     assert results(outputs) == whole
     write_set(sets, "two")
@@ -370,8 +373,8 @@ def test_toolret_end_to_end_with_and_without_instruction(toolret: Path, tiny: Pa
     assert len(means) == 6 and means["bm25", "query"]["sets"] == 2
     assert means["bm25", "query"]["own_metrics"]["Recall@5"] == pytest.approx((0.75 + 1) / 2)
     assert any("ToolRet's own metrics" in note for note in content["notes"])
-    # The pool is encoded once, whichever set asks: one file of tools, one of queries for each set and way.
-    assert len(list((outputs / "store" / "encodings").glob("*.npy"))) == 5
+    # The pool is encoded once, whichever set asks; so is each query, with and without its instruction.
+    assert store_size(outputs / "store" / "encodings").vectors == 3 + 2 * 3
     folder = outputs / "runs" / "local" / "raw" / "benchmark-toolret-gta"
     assert load_run(folder / "bm25" / "run.parquet", "bm25").tool_ids[0] == ["web_2"]
 
