@@ -38,6 +38,7 @@ CONTRACT = [
     "audit-links",
     "growth",
     "ablate",
+    "feedback",
     "freeze",
     "review",
     "diff",

@@ -12,6 +12,7 @@ from ecoagent.cli import (
     ablate,
     building,
     data,
+    feedback,
     freezing,
     growth,
     labeling,
@@ -80,6 +81,7 @@ app.command("publish")(publishing.publish)
 app.command("audit-links")(links.audit_links)
 app.command("growth")(growth.growth)
 app.command("freeze")(freezing.freeze)
+app.command("feedback")(feedback.feedback)
 app.add_typer(ablate.ablate_app, name="ablate")
 app.command("diff")(data.diff)
 app.command("rehydrate")(data.rehydrate)

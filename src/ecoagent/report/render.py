@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from itertools import groupby
 from typing import Any
@@ -18,6 +18,7 @@ from ecoagent.publish.layout import SPLITS
 from ecoagent.reliability.flaws import FlawTable
 from ecoagent.report import facts, figures
 from ecoagent.report.chain import make_chain
+from ecoagent.report.feedback import feedback_section
 from ecoagent.report.figures import Figure
 from ecoagent.report.growth import growth_section, tag_table
 from ecoagent.report.growth_figures import growth_figure, tags_figure
@@ -52,6 +53,10 @@ class RunFiles:
     labeller_shipped: bool = False
     review: Mapping[str, Any] | None = None
     """``review.json``, where ``ecoagent review score`` was run."""
+    feedback: Mapping[str, Any] | None = None
+    """``feedback.json``, where ``ecoagent feedback`` was run."""
+    feedback_times: Mapping[str, Any] = field(default_factory=dict)
+    """What its iterations took; kept beside the results, since times differ."""
 
 
 @dataclass(frozen=True)
@@ -248,7 +253,8 @@ def render_report(files: RunFiles, settings: Settings) -> Report:
         labeller=files.labeller,
         review=files.review,
     )
-    pictures = _figures(files, settings) | chain.figures
+    feedback, feedback_figures = feedback_section(files.feedback, files.feedback_times)
+    pictures = _figures(files, settings) | chain.figures | feedback_figures
     offline, offline_notes = read_offline(files.offline)
     dynamic, _, dynamic_notes = read_dynamic(files.dynamic)
     tools, syn, real = tables["tools"], tables["syn_queries"], tables["real_queries"]
@@ -301,6 +307,7 @@ def render_report(files: RunFiles, settings: Settings) -> Report:
         artifacts=artifacts(tools),
         growth=growth_section(files.growth, tools),
         flaws=flaw_groups(files.flaws),
+        feedback=feedback,
         source_names=SOURCE_NAMES | {"all": "All"},
     )
     return Report(html, pictures)

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from ecoagent.audit import SPECS, load_tables
 from ecoagent.audit.stage import load_audit
+from ecoagent.evaluation.feedback_data import LATENCY, read_latency
 from ecoagent.reliability.flaws import load_flaws
 from ecoagent.report.growth import GROWTH_FILE, load_growth
 from ecoagent.report.measured import shipped_labeller
@@ -31,7 +32,8 @@ from ecoagent.runs import (
 
 COVERAGE = "syn_coverage.json"
 ROUND_TRIP, LABELLER, REVIEW = "round_trip.json", "labeller.json", "review.json"
-OPTIONAL = (GROWTH_FILE, "flaws.json", "flaws_links.json", ROUND_TRIP, LABELLER, REVIEW)
+FEEDBACK = "feedback.json"
+OPTIONAL = (GROWTH_FILE, "flaws.json", "flaws_links.json", ROUND_TRIP, LABELLER, REVIEW, FEEDBACK)
 """Results that commands of their own write: part of the page, and of its key, where they are there."""
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -115,6 +117,8 @@ def read_files(ctx: RunContext) -> RunFiles:
         labeller=own or shipped_labeller(ctx.settings.llm.model),
         labeller_shipped=own is None,
         review=read_found(out / "results" / REVIEW),
+        feedback=read_found(out / "results" / FEEDBACK),
+        feedback_times=read_latency(ctx.paths.raw / LATENCY),
     )
 
 

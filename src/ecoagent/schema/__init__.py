@@ -10,6 +10,7 @@ from ecoagent.schema.base import (
 from ecoagent.schema.tables import (
     UNAVAILABLE,
     DuplicateRow,
+    FeedbackRow,
     LinkRow,
     OutcomeRow,
     PairRow,
@@ -54,6 +55,7 @@ ALL_RECORDS: list[type[Record]] = [
     PairRow,
     QrelRow,
     QueryRow,
+    FeedbackRow,
     RejectRow,
     RejectedTool,
     PublishedResponse,
@@ -76,6 +78,7 @@ __all__ = [
     "Deprecation",
     "DuplicateRow",
     "Endpoint",
+    "FeedbackRow",
     "LinkRow",
     "NormalizedTool",
     "Operation",

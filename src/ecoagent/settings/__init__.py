@@ -1,6 +1,7 @@
 """Profiles, settings and the errors a user sees."""
 
 from ecoagent.settings.errors import GateError, MissingInputError, UserError
+from ecoagent.settings.feedback import FeedbackSettings
 from ecoagent.settings.loading import (
     Settings,
     known_keys,
@@ -29,6 +30,7 @@ __all__ = [
     "AuditSettings",
     "CrawlSettings",
     "EvaluateSettings",
+    "FeedbackSettings",
     "FlowSettings",
     "GateError",
     "HttpSettings",

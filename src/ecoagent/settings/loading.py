@@ -15,6 +15,7 @@ from pydantic import Field, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from ecoagent.settings.errors import UserError
+from ecoagent.settings.feedback import FeedbackSettings
 from ecoagent.settings.sections import (
     AuditSettings,
     CrawlSettings,
@@ -59,6 +60,7 @@ class Settings(BaseSettings):
     labeling: LabelingSettings = LabelingSettings()
     train: TrainSettings = TrainSettings()
     evaluate: EvaluateSettings = EvaluateSettings()
+    feedback: FeedbackSettings = FeedbackSettings()
     audit: AuditSettings = AuditSettings()
     publish: PublishSettings = PublishSettings()
 

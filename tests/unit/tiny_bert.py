@@ -1,0 +1,32 @@
+"""A BERT of a few thousand random weights, in the layout of a transformers folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+
+
+def write_tiny_bert(path: Path, words: Iterable[str], *, seed: int = 0) -> Path:
+    """Write the checkpoint; every word of ``words`` is a token of its own."""
+    import torch
+    from transformers import BertConfig, BertModel, BertTokenizerFast
+
+    path.mkdir(parents=True, exist_ok=True)
+    vocabulary = [*SPECIAL, *sorted({w.lower() for w in words} | set("0123456789:.,?")), "iteration"]
+    (path / "vocab.txt").write_text("\n".join(dict.fromkeys(vocabulary)) + "\n", encoding="utf-8")
+    BertTokenizerFast(vocab_file=str(path / "vocab.txt"), model_max_length=64).save_pretrained(path)
+    torch.manual_seed(seed)
+    config = BertConfig(
+        vocab_size=len(dict.fromkeys(vocabulary)),
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=64,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+    )
+    BertModel(config).save_pretrained(path)
+    return path
