@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 
-def write_tiny_bert(path: Path, words: Iterable[str], *, seed: int = 0) -> Path:
-    """Write the checkpoint; every word of ``words`` is a token of its own."""
+def write_tiny_bert(path: Path, texts: Iterable[str], *, seed: int = 0) -> Path:
+    """Write the checkpoint; every word of ``texts`` is a token of its own."""
     import torch
-    from transformers import BertConfig, BertModel, BertTokenizerFast
+    from transformers import BertConfig, BertModel, BertTokenizer
 
     path.mkdir(parents=True, exist_ok=True)
-    vocabulary = [*SPECIAL, *sorted({w.lower() for w in words} | set("0123456789:.,?")), "iteration"]
-    (path / "vocab.txt").write_text("\n".join(dict.fromkeys(vocabulary)) + "\n", encoding="utf-8")
-    BertTokenizerFast(vocab_file=str(path / "vocab.txt"), model_max_length=64).save_pretrained(path)
+    words = {word for text in texts for word in re.findall(r"\w+", text.lower())}
+    vocabulary = {w: n for n, w in enumerate([*SPECIAL, *sorted({"iteration", *words, *"0123456789:.,?"})])}
+    BertTokenizer(vocab=vocabulary, model_max_length=64).save_pretrained(path)
     torch.manual_seed(seed)
     config = BertConfig(
-        vocab_size=len(dict.fromkeys(vocabulary)),
+        vocab_size=len(vocabulary),
         hidden_size=32,
         num_hidden_layers=2,
         num_attention_heads=2,

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from ecoagent.evaluation.datasets import EvalData, load_core
-from ecoagent.evaluation.offline import DECIMALS
 from ecoagent.feedback import (
     PROMPTS,
     Heard,
@@ -182,11 +181,6 @@ def answered(directory: Path) -> bool:
     """Whether every question of a shard was answered: those that were not are put again."""
     path = directory / RESPONSES
     return not path.is_file() or all(row["status"] == "ok" for row in read_jsonl(path))
-
-
-def metric_means(values: Mapping[str, float]) -> dict[str, float]:
-    """Means of metrics, rounded as in every result file."""
-    return {name: round(value, DECIMALS) for name, value in values.items()}
 
 
 class Timer:

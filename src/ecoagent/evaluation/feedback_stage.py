@@ -311,7 +311,8 @@ def question_cost(
 
     Which questions are stored shows only once there is a ranking; tools shown stand for those found.
     """
-    feedback, requests, answers = settings.feedback, [], "word " * 40
+    feedback, answers = settings.feedback, "word " * 40
+    requests: list[GenerationRequest] = []
     shown = [found.shown[i] for i in sorted(found.shown)]
     for n, text in enumerate(texts[:ESTIMATED_ON] if queries else ()):
         tools = [shown[(n * feedback.tools_shown + i) % len(shown)] for i in range(feedback.tools_shown)]

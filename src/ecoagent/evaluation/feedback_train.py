@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from ecoagent.evaluation.feedback_data import (
     FeedbackData,
@@ -21,7 +21,7 @@ from ecoagent.evaluation.feedback_data import (
     write_feedback,
 )
 from ecoagent.evaluation.offline import DECIMALS
-from ecoagent.feedback import Heard, IterationRetriever, Rounds, run_feedback, train_iterations
+from ecoagent.feedback import Feedback, Heard, IterationRetriever, Rounds, run_feedback, train_iterations
 from ecoagent.llm import close_engines, counters_of, engine_record
 from ecoagent.metrics import evaluate_run
 from ecoagent.models import ModelStore
@@ -51,6 +51,7 @@ RESULT = "feedback_training.json"
 WARM, FINAL = "warm", "iterations"
 VALIDATED_BY = "nDCG@5"
 SEARCH_DEPTH = 100
+Part = Literal["train", "test"]
 SECONDS_PER_TEXT = 0.03
 """Forward and backward of one text of 64 tokens through MiniLM on 2 cores, for estimates."""
 
@@ -261,8 +262,8 @@ def ask_critic(
     queries: TextSet,
     critic: str,
     *,
-    part: Any,
-) -> Any:
+    part: Part,
+) -> Feedback:
     """The loop over some queries, with progress and times."""
     settings, timer = ctx.settings, Timer(ctx, critic)
     total = len(queries) * settings.feedback.iterations

@@ -195,7 +195,8 @@ def train_iterations(
         moved = {k: v.to(device) if isinstance(v, torch.Tensor) else v for k, v in features.items()}
         return torch.nn.functional.normalize(model(moved, task=side)["sentence_embedding"], dim=-1)
 
-    done, kept, left = Rounds(precision="bfloat16" if half else "float32"), None, settings.epochs
+    done, left = Rounds(precision="bfloat16" if half else "float32"), settings.epochs
+    kept: dict[str, Any] | None = None
     for number in range(rounds):
         model.eval()
         negatives = mine_negatives(encoder, rows, tools, groups, settings.negatives)
