@@ -339,7 +339,7 @@ def test_every_query_is_stored_and_searched_with_its_iteration(tmp_path: Path) -
     assert found.runs[3].tool_ids[0] == found.runs[2].tool_ids[0]
     assert found.runs[1].tool_ids[0][0] == "d:rain" and found.runs[1].tool_ids[1][0] == "a:mail"
     expected = IterationRetriever(WordEncoder(), TOOLS).search(["q:1"], [first[1].text], 1, 5)
-    assert found.runs[1].scores[0] == expected.scores[0]
+    assert found.runs[1].scores[0] == pytest.approx(expected.scores[0], abs=2e-6)
     assert all(len(r.response_hashes) == (3 if r.iteration else 0) for r in first)
     assert first[1].tokens_in == 30 and first[1].tokens_out == 9
     assert {h for r in found.rows for h in r.response_hashes} == {r.request_hash for r in found.responses}
@@ -523,7 +523,7 @@ def learnable() -> list[IterationRow]:
 
 
 def test_training_lowers_the_loss_and_repeats_to_the_bit(tiny: Path) -> None:
-    chosen = FeedbackSettings(batch_size=4, epochs=12, round_epochs=4, learning_rate=5e-3, max_length=32)
+    chosen = FeedbackSettings(batch_size=8, epochs=60, round_epochs=20, learning_rate=2e-3, max_length=32)
     groups = {t: t for t in TOOLS.ids}
 
     def run() -> tuple[Any, Any]:
@@ -535,7 +535,7 @@ def test_training_lowers_the_loss_and_repeats_to_the_bit(tiny: Path) -> None:
     model, one = run()
     again, two = run()
     assert one == two and one.precision == "float32" and one.best == 2 and not one.scores
-    assert sum(one.losses[-3:]) < 0.5 * sum(one.losses[:3])
+    assert sum(one.losses[-3:]) < 0.5 * sum(one.losses[:3]) and len(one.losses) == 60
     for a, b in zip(model.state_dict().values(), again.state_dict().values(), strict=True):
         assert torch.equal(a, b)
     found = IterationRetriever(SentenceEncoder(model, name="x"), TOOLS).search(
@@ -563,7 +563,7 @@ def test_training_needs_rows_and_a_finite_loss(tiny: Path) -> None:
     with pytest.raises(UserError, match="held out"):
         train_iterations(towers(tiny), [], TOOLS, groups, FeedbackSettings(), seed=0, score=lambda _: None)
     hot = FeedbackSettings(
-        batch_size=4, epochs=9, learning_rate=1e6, warmup_ratio=0, max_length=32, tau=1e-30
+        batch_size=4, epochs=9, learning_rate=1e6, warmup_ratio=0, max_length=32, tau=1e-39
     )
     with pytest.raises(UserError, match="diverged"):
         train_iterations(towers(tiny), learnable(), TOOLS, groups, hot, seed=0, score=lambda _: None)

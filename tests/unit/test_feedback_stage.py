@@ -138,7 +138,7 @@ def test_every_critic_domain_and_iteration_has_a_row(done: RunContext) -> None:
         (c, d, n) for c in ("one", "two") for d in ("in_domain", "out_of_domain") for n in names
     ]
     for row in rows:
-        assert tuple(row["metrics"]) == FEEDBACK_METRICS and row["queries"] > 0
+        assert set(row["metrics"]) == set(FEEDBACK_METRICS) and row["queries"] > 0
         for metric, value in row["metrics"].items():
             low, high = row["intervals"][metric]
             assert 0 <= low <= value <= high <= 1
@@ -237,7 +237,8 @@ def test_a_killed_run_goes_on_where_it_was(
             run(ctx)
         assert fresh.asked() == most
     fresh.dies_after = None
-    assert run(ctx) == ["done", "done"]
+    # The second kill came after the training.
+    assert run(ctx) == ["up to date", "done"]
     told = [text for critic in fresh.opened.values() for text in critic.asked]
     assert len(told) == len(read_rows(ctx.paths.core / "feedback_responses.parquet", ResponseRow))
     for name in OUTPUTS:
