@@ -188,7 +188,8 @@ def train_iterations(
     first = plan_batches(pairs, settings.batch_size, min(settings.round_epochs, settings.epochs), seed)
     steps = max(1, round(len(first) * settings.epochs / min(settings.round_epochs, settings.epochs)))
     optimizer = torch.optim.AdamW(model.parameters(), lr=settings.learning_rate, weight_decay=0.0)
-    schedule = get_linear_schedule_with_warmup(optimizer, math.ceil(settings.warmup_ratio * steps), steps)
+    linear: Callable[..., Any] = get_linear_schedule_with_warmup
+    schedule = linear(optimizer, math.ceil(settings.warmup_ratio * steps), steps)
 
     def embed(texts: list[str], side: str) -> Any:
         features = model.preprocess(texts, task=side)
