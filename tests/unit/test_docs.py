@@ -39,6 +39,7 @@ CONTRACT = [
     "growth",
     "index",
     "ablate",
+    "feedback",
     "freeze",
     "review",
     "diff",

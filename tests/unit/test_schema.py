@@ -25,7 +25,12 @@ from ecoagent.schema import (
     tool_text,
 )
 
-FINGERPRINTS = {"1.0.0": "a555605468968a5c", "1.1.0": "9e22131a06784062", "1.2.0": "032207b1582c1e70"}
+FINGERPRINTS = {
+    "1.0.0": "a555605468968a5c",
+    "1.1.0": "9e22131a06784062",
+    "1.2.0": "032207b1582c1e70",
+    "1.3.0": "e748fbecfb875094",
+}
 
 
 def test_a_schema_change_needs_a_version_bump() -> None:

@@ -14,7 +14,7 @@ PACKAGE = ROOT / "src" / "ecoagent"
 FLOORS = [
     ["schema", "settings", "runs", "models", "metrics"],
     ["crawlers", "llm", "prompts", "retrieval"],
-    ["reliability", "labeling", "synthesis", "rated"],
+    ["reliability", "labeling", "synthesis", "rated", "feedback"],
     ["evaluation", "audit", "publish", "report"],
     ["flows"],
     ["cli"],

@@ -13,6 +13,7 @@ from ecoagent.cli import (
     building,
     data,
     evaluating,
+    feedback,
     freezing,
     growth,
     indexing,
@@ -83,6 +84,7 @@ app.command("audit-links")(links.audit_links)
 app.add_typer(indexing.index_app, name="index")
 app.command("growth")(growth.growth)
 app.command("freeze")(freezing.freeze)
+app.command("feedback")(feedback.feedback)
 app.add_typer(ablate.ablate_app, name="ablate")
 app.command("diff")(data.diff)
 app.command("rehydrate")(data.rehydrate)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from itertools import groupby
 from typing import Any
@@ -20,6 +20,7 @@ from ecoagent.report import comparison_figures, facts, figures
 from ecoagent.report.benchmarked import benchmark_section
 from ecoagent.report.chain import make_chain
 from ecoagent.report.comparison import NOTHING, ComparisonFiles, comparison_section
+from ecoagent.report.feedback import feedback_section
 from ecoagent.report.figures import Figure
 from ecoagent.report.growth import growth_section, tag_table
 from ecoagent.report.growth_figures import growth_figure, tags_figure
@@ -60,6 +61,10 @@ class RunFiles:
     """``cold_start.json``; an evaluation by an earlier version has none."""
     benchmarks: Mapping[str, Any] | None = None
     """``benchmarks.json``, where ``ecoagent evaluate --benchmark`` was run."""
+    feedback: Mapping[str, Any] | None = None
+    """``feedback.json``, where ``ecoagent feedback`` was run."""
+    feedback_times: Mapping[str, Any] = field(default_factory=dict)
+    """What its iterations took; kept beside the results, since times differ."""
 
 
 @dataclass(frozen=True)
@@ -290,7 +295,8 @@ def render_report(files: RunFiles, settings: Settings) -> Report:
         labeller=files.labeller,
         review=files.review,
     )
-    pictures = _figures(files, settings) | chain.figures
+    feedback, feedback_figures = feedback_section(files.feedback, files.feedback_times)
+    pictures = _figures(files, settings) | chain.figures | feedback_figures
     offline, offline_notes = read_offline(files.offline)
     dynamic, _, dynamic_notes = read_dynamic(files.dynamic)
     tools, syn, real = tables["tools"], tables["syn_queries"], tables["real_queries"]
@@ -346,6 +352,7 @@ def render_report(files: RunFiles, settings: Settings) -> Report:
         artifacts=artifacts(tools),
         growth=growth_section(files.growth, tools),
         flaws=flaw_groups(files.flaws),
+        feedback=feedback,
         source_names=SOURCE_NAMES | {"all": "All"},
     )
     return Report(html, pictures)

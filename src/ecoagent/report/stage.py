@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from ecoagent.audit import SPECS, load_tables
 from ecoagent.audit.stage import load_audit
+from ecoagent.evaluation.feedback_data import LATENCY, read_latency
 from ecoagent.evaluation.round_trip import encoders_of
 from ecoagent.reliability.flaws import load_flaws
 from ecoagent.report.benchmarked import BENCHMARKS
@@ -34,7 +35,7 @@ from ecoagent.runs import (
 
 COVERAGE = "syn_coverage.json"
 ROUND_TRIP, LABELLER, REVIEW = "round_trip.json", "labeller.json", "review.json"
-COLD_START = "cold_start.json"
+COLD_START, FEEDBACK = "cold_start.json", "feedback.json"
 OPTIONAL = (
     GROWTH_FILE,
     "flaws.json",
@@ -44,6 +45,7 @@ OPTIONAL = (
     REVIEW,
     COLD_START,
     BENCHMARKS,
+    FEEDBACK,
     *FILES,
 )
 """Results that not every run has: part of the page, and of its key, where they are there."""
@@ -135,6 +137,8 @@ def read_files(ctx: RunContext) -> RunFiles:
         compared=ComparisonFiles(*(_optional_rows(out / "results" / name) for name in FILES)),
         cold_start=read_cold_start(out / "results" / COLD_START),
         benchmarks=read_found(out / "results" / BENCHMARKS),
+        feedback=read_found(out / "results" / FEEDBACK),
+        feedback_times=read_latency(ctx.paths.raw / LATENCY),
     )
 
 

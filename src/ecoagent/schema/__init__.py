@@ -10,6 +10,7 @@ from ecoagent.schema.base import (
 from ecoagent.schema.tables import (
     UNAVAILABLE,
     DuplicateRow,
+    FeedbackRow,
     LinkRow,
     OutcomeRow,
     PairRow,
@@ -48,6 +49,7 @@ from ecoagent.schema.tools import (
 ALL_RECORDS: list[type[Record]] = [
     Candidate,
     DuplicateRow,
+    FeedbackRow,
     LinkRow,
     NormalizedTool,
     OutcomeRow,
@@ -76,6 +78,7 @@ __all__ = [
     "Deprecation",
     "DuplicateRow",
     "Endpoint",
+    "FeedbackRow",
     "LinkRow",
     "NormalizedTool",
     "Operation",

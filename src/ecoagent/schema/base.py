@@ -14,7 +14,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict
 
-SCHEMA_VERSION = "1.2.0"
+SCHEMA_VERSION = "1.3.0"
 """Bumped whenever a record's fields change; held by a test against ``schema_fingerprint``."""
 
 

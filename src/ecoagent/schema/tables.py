@@ -103,6 +103,29 @@ class VerdictRow(Record):
     response_hash: str | None = Field(default=None, description="Key into responses.")
 
 
+class FeedbackRow(Record):
+    """A query of one iteration of TR-Feedback: the text q_t, and how it came about."""
+
+    query_id: str = Field(description="Query, see the query tables.")
+    iteration: int = Field(description="t; 0 is the query as it was written.")
+    critic: str = Field(description="Model that was asked.")
+    part: Literal["train", "test"] = Field(
+        description="train: rewritten to train the retriever; test: judged."
+    )
+    text: str = Field(description="q_t. Where nothing new was written it is the last good query.")
+    searched_as: int = Field(
+        description="Iteration at which the text was written; what the retriever is told."
+    )
+    status: Literal["original", "rewritten", "stopped", "fallback"]
+    stop: bool = Field(description="Whether the critic said that nothing is missing, now or before.")
+    reason: str | None = Field(default=None, description="Why it fell back.")
+    response_hashes: list[str] = Field(
+        default_factory=list, description="Keys into the responses: comprehension, assessment, refinement."
+    )
+    tokens_in: int = Field(default=0, description="Prompt tokens of this iteration.")
+    tokens_out: int = Field(default=0, description="Generated tokens of this iteration.")
+
+
 class RejectRow(Record):
     """Something a stage did not keep."""
 

@@ -1,6 +1,7 @@
 """Profiles, settings and the errors a user sees."""
 
 from ecoagent.settings.errors import GateError, MissingInputError, UserError
+from ecoagent.settings.feedback import FeedbackSettings
 from ecoagent.settings.indexing import IndexSettings
 from ecoagent.settings.loading import (
     Settings,
@@ -30,6 +31,7 @@ __all__ = [
     "AuditSettings",
     "CrawlSettings",
     "EvaluateSettings",
+    "FeedbackSettings",
     "FlowSettings",
     "GateError",
     "HttpSettings",

@@ -15,6 +15,7 @@ from pydantic import Field, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from ecoagent.settings.errors import UserError
+from ecoagent.settings.feedback import FeedbackSettings
 from ecoagent.settings.indexing import IndexSettings
 from ecoagent.settings.sections import (
     AuditSettings,
@@ -61,6 +62,7 @@ class Settings(BaseSettings):
     train: TrainSettings = TrainSettings()
     evaluate: EvaluateSettings = EvaluateSettings()
     index: IndexSettings = IndexSettings()
+    feedback: FeedbackSettings = FeedbackSettings()
     audit: AuditSettings = AuditSettings()
     publish: PublishSettings = PublishSettings()
 
