@@ -1,5 +1,6 @@
 """Profiles, settings and the errors a user sees."""
 
+from ecoagent.settings.baselines import BaselineSettings
 from ecoagent.settings.errors import GateError, MissingInputError, UserError
 from ecoagent.settings.loading import (
     Settings,
@@ -27,6 +28,7 @@ from ecoagent.settings.sections import (
 
 __all__ = [
     "AuditSettings",
+    "BaselineSettings",
     "CrawlSettings",
     "EvaluateSettings",
     "FlowSettings",

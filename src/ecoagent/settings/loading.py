@@ -14,6 +14,7 @@ from typing import Any
 from pydantic import Field, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from ecoagent.settings.baselines import BaselineSettings
 from ecoagent.settings.errors import UserError
 from ecoagent.settings.sections import (
     AuditSettings,
@@ -59,6 +60,7 @@ class Settings(BaseSettings):
     labeling: LabelingSettings = LabelingSettings()
     train: TrainSettings = TrainSettings()
     evaluate: EvaluateSettings = EvaluateSettings()
+    baselines: BaselineSettings = BaselineSettings()
     audit: AuditSettings = AuditSettings()
     publish: PublishSettings = PublishSettings()
 
@@ -168,7 +170,11 @@ def load_settings(
     values["profile_source"] = profile
     # The stores lie in the outputs folder unless they are said to lie elsewhere.
     stores = Path(str(values.get("outputs", "outputs"))) / "store"
-    for section, key, name in (("crawl", "artifact_dir", "artifacts"), ("llm", "store", "responses.sqlite")):
+    for section, key, name in (
+        ("crawl", "artifact_dir", "artifacts"),
+        ("llm", "store", "responses.sqlite"),
+        ("baselines", "store", "embeddings.sqlite"),
+    ):
         table = values.setdefault(section, {})
         if isinstance(table, dict):  # anything else is reported below, by name
             table.setdefault(key, str(stores / name))
