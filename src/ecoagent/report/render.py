@@ -122,7 +122,7 @@ def _figures(files: RunFiles, settings: Settings) -> dict[str, Figure]:
             "Metadata reliability r_static (Eq. 5) by source.",
         )
     rows, _ = read_offline(files.offline)
-    if rows:
+    if any(not row.not_run for row in rows):
         found["mrr"] = Figure(
             "mrr.png",
             figures.mrr_figure(rows),

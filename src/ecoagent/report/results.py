@@ -44,6 +44,10 @@ class OfflineRow:
     queries: int
     metrics: Mapping[str, float]
     intervals: Mapping[str, tuple[float, float]]
+    licence: str = ""
+    """Of the weights; empty where there are none."""
+    not_run: str = ""
+    """Why it was not run; empty = it was."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +111,8 @@ def read_offline(data: Mapping[str, Any]) -> tuple[list[OfflineRow], list[str]]:
             queries=int(r.get("n_queries", 0)),
             metrics=dict(r.get("metrics", {})),
             intervals={k: (float(v[0]), float(v[1])) for k, v in r.get("intervals", {}).items()},
+            licence=str(r.get("licence") or ""),
+            not_run=str(r.get("reason") or "no reason given") if r.get("status") == "not run" else "",
         )
         for r in data.get("rows", [])
     ]

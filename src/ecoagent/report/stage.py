@@ -41,7 +41,7 @@ class ReportStage(Stage):
     """One self-contained page of everything a run found."""
 
     name: ClassVar[str] = "report"
-    version: ClassVar[str] = "4"
+    version: ClassVar[str] = "5"
     sections: ClassVar[tuple[str, ...]] = (
         "crawl", "reliability", "llm", "synthesis", "labeling", "train", "evaluate", "audit", "publish",
     )  # fmt: skip
