@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -194,7 +194,9 @@ def test_the_reranker_reads_pairs_as_a_direct_pass(folders: dict[str, Path], tmp
     seen: list[int] = []
     found = scorer.score(pairs, seen.append)
     assert found.tolist() == pytest.approx(pair_logits(folder, pairs), abs=1e-5)
-    assert sum(seen) == len(set(pairs)) and min(found) < 0 or max(found) > 1, "logits, not probabilities"
+    assert (sum(seen) == len(set(pairs)) and min(found) < 0) or max(found) > 1, "logits, not probabilities"
+    with pytest.raises(UserError, match="holds no model that scores pairs: it is BertModel"):
+        load_reranker(folders["thenlper/gte-large"], name="x")
     with pytest.raises(UserError, match="has 3 outputs"):
         load_reranker(tiny_xlmr(tmp_path, outputs=3), name="x")
 
@@ -233,9 +235,12 @@ def test_below_the_head_the_order_of_the_first_stage_stays() -> None:
     run = rerank(alphabetical, first, queries, tools, 5, name="x", top=3)
     assert run.tool_ids == [list("cdeba"), ["a", "b"]]
     for scores in run.scores:
-        assert all(one > two for one, two in zip(scores, scores[1:], strict=False))
+        assert all(one > two for one, two in pairwise(scores))
     assert run.scores[0][3:] == [-102.0, -103.0]
-    assert rerank(alphabetical, first, queries, tools, 2, name="x", top=3).tool_ids == [["c", "d"], ["a", "b"]]
+    assert rerank(alphabetical, first, queries, tools, 2, name="x", top=3).tool_ids == [
+        ["c", "d"],
+        ["a", "b"],
+    ]
 
     def flat(pairs: Sequence[tuple[str, str]], on_batch: object) -> Any:
         return np.zeros(len(pairs), dtype=np.float32)
@@ -268,7 +273,10 @@ def test_fusion_does_not_hang_on_the_order_of_the_runs(lists: list[list[str]], r
 
 def test_the_hybrid_fuses_bm25_with_the_dense_first_stage(folders: dict[str, Path]) -> None:
     run = find_ranker("hybrid").rank(resources(folders), QUERIES, TOOLS, 6, None)
-    parts = [rank_bm25(QUERIES, TOOLS, 50), find_ranker("dragon").rank(resources(folders), QUERIES, TOOLS, 50, None)]
+    parts = [
+        rank_bm25(QUERIES, TOOLS, 50),
+        find_ranker("dragon").rank(resources(folders), QUERIES, TOOLS, 50, None),
+    ]
     assert run == reciprocal_rank_fusion(parts, 6, name="hybrid")
     assert find_ranker("hybrid").parts(LOCAL) == ("bm25", "encoder") and first_stage(LOCAL) == "encoder"
     assert find_ranker("bge_reranker").parts(TrainSettings()) == ("dragon",)
@@ -311,7 +319,9 @@ def test_every_ranker_says_what_runs() -> None:
 
 
 def store(tmp_path: Path, **local: Path) -> ModelStore:
-    return ModelStore(ModelSettings(dir=tmp_path, local={k.replace("_", "/", 1): v for k, v in local.items()}))
+    return ModelStore(
+        ModelSettings(dir=tmp_path, local={k.replace("_", "/", 1): v for k, v in local.items()})
+    )
 
 
 def test_what_cannot_run_here_says_why(tmp_path: Path, folders: dict[str, Path]) -> None:
@@ -325,8 +335,7 @@ def test_what_cannot_run_here_says_why(tmp_path: Path, folders: dict[str, Path])
     assert fault("gte_large", "all") is None and fault("splade_tiny") is None
     assert "baselines.pull = none" in str(fault("splade_tiny", "none"))
     assert "no pinned source" in str(fault("toolllm", "all"))
-    assert fault("gte_large", thenlper_gte_large := "none", **{"thenlper_gte-large": tmp_path}) is None
-    assert thenlper_gte_large
+    assert fault("gte_large", "none", **{"thenlper_gte-large": tmp_path}) is None
     hybrid = find_ranker("hybrid").fault(TrainSettings(), BaselineSettings(pull="none"), store(tmp_path))
     assert hybrid is not None and hybrid.startswith("DRAGON, which it starts from, cannot run")
 
@@ -348,7 +357,7 @@ def test_lengths_leave_room_for_positions_behind_the_padding(folders: dict[str, 
     load: Callable[[str], Any] = resources(folders).encoder_of
     assert load("bge_m3").model.max_seq_length == POSITIONS
     assert load("gte_large").model.max_seq_length == POSITIONS
-    assert SimpleNamespace(**vars(BASELINES["bge_m3"])).max_length == 8192
+    assert BASELINES["bge_m3"].max_length == 8192
 
 
 def test_minilm_runs_for_real_under_its_own_name() -> None:

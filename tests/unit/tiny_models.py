@@ -19,10 +19,44 @@ from transformers import (
     XLMRobertaModel,
 )
 
-WORDS = (
-    "send a message to slack mail weather forecast of the city in paris card move trello calendar event "
-    "query passage : . , create file issue github search web page translate text stock price news now"
-).split()
+WORDS = [
+    "send",
+    "a",
+    "message",
+    "to",
+    "slack",
+    "mail",
+    "weather",
+    "forecast",
+    "of",
+    "the",
+    "city",
+    "in",
+    "paris",
+    "card",
+    "move",
+    "trello",
+    "calendar",
+    "event",
+    "query",
+    "passage",
+    ":",
+    ".",
+    ",",
+    "create",
+    "file",
+    "issue",
+    "github",
+    "search",
+    "web",
+    "page",
+    "translate",
+    "text",
+    "stock",
+    "price",
+    "news",
+    "now",
+]
 POSITIONS = 40
 """Tokens a tiny model has positions for."""
 

@@ -12,11 +12,13 @@ import numpy.typing as npt
 from ecoagent.retrieval.declared import RERANK_TOP
 from ecoagent.retrieval.encoders import OnBatch, require_model, set_max_length
 from ecoagent.retrieval.runs import SCORE_DECIMALS, RankedRun, TextSet
+from ecoagent.runs import read_object
 from ecoagent.settings import UserError
 
 Pair = tuple[str, str]
 PairScores = npt.NDArray[np.float32]
 RERANK_BATCH = 16
+_HEADS = ("ForSequenceClassification", "ForCausalLM")
 
 
 class CrossScorer:
@@ -64,6 +66,14 @@ def load_reranker(
         UserError: the folder holds no model that scores pairs.
     """
     require_model(path)
+    kinds = read_object(path / "config.json", remedy="give a reranker's weights").get("architectures") or []
+    if not any(str(kind).endswith(_HEADS) for kind in kinds):
+        # The library would put an untrained head on top of any other model.
+        found = ", ".join(map(str, kinds)) or "of no known kind"
+        raise UserError(
+            f"{path} holds no model that scores pairs: it is {found}",
+            remedy="give a reranker's weights",
+        )
     from sentence_transformers import CrossEncoder
 
     model = CrossEncoder(str(path), device=device, local_files_only=True).float().eval()

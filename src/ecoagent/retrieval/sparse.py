@@ -36,16 +36,16 @@ class SparseTexts:
     def _encode(self, encode: Callable[..., Any], texts: Sequence[str], on_batch: OnBatch | None) -> Any:
         from scipy import sparse
 
-        ordered = sorted(set(texts), key=lambda text: (-len(text), text))
-        width = int(self.model.get_embedding_dimension() or 0)
-        parts = [sparse.csr_matrix((0, width), dtype=np.float32)]
+        # The model tells the size of its vocabulary by encoding: for no texts, an empty one.
+        ordered = sorted(set(texts), key=lambda text: (-len(text), text)) or [""]
+        parts = []
         for start in range(0, len(ordered), self._batch_size):
             batch = ordered[start : start + self._batch_size]
             found = encode(batch, batch_size=len(batch), save_to_cpu=True, show_progress_bar=False).coalesce()
             rows, columns = found.indices().numpy()
             values = found.values().numpy().astype(np.float32)
-            parts.append(sparse.csr_matrix((values, (rows, columns)), shape=(len(batch), width)))
-            if on_batch is not None:
+            parts.append(sparse.csr_matrix((values, (rows, columns)), shape=tuple(found.shape)))
+            if on_batch is not None and texts:
                 on_batch(len(batch))
         whole = sparse.vstack(parts, format="csr")
         place = {text: row for row, text in enumerate(ordered)}
