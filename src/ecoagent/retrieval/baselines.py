@@ -145,7 +145,7 @@ def first_stage(settings: TrainSettings) -> str:
 
 
 def _first_name(settings: TrainSettings) -> str:
-    return short_name(settings) if in_role(settings) else find_ranker("dragon").label(settings)
+    return short_name(settings) if in_role(settings) else BASELINES["dragon"].label
 
 
 def _encoder_label(settings: TrainSettings) -> str:
