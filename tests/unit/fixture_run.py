@@ -6,6 +6,7 @@ words, so that no two queries come near the Jaccard limit.
 
 from __future__ import annotations
 
+import json
 import random
 from pathlib import Path
 from typing import Any
@@ -54,11 +55,17 @@ WEIGHTS = {"langchain": 0.9, "crewai": 0.9, "llamaindex": 0.9, "n8n_official": 1
 HASH = "0123456789abcdef" * 4
 
 
+RANKERS = ["tfidf", "bm25", "ada_002", "encoder", "toolllm", "hybrid", "rated_wo_contrastive", "rated"]
+"""Rows of the offline table: two of them cannot run without settings of their own."""
+
+
 def fixture_settings(outputs: Path, *overrides: str, **flags: Any) -> Settings:
     """Settings of the local profile with limits that fit the fixture."""
     base = ["audit.min_tools=10", "audit.min_queries=20", "llm.reference=none"]
     base += ["synthesis.queries_per_tool=12", "synthesis.min_queries_per_tool=10"]
     base += ["synthesis.max_attempts=2", "synthesis.verify_queries=false"]
+    base += ['baselines.pull="none"']
+    base += [f"evaluate.rankers={json.dumps(RANKERS)}"]
     return load_settings("local", overrides=[*base, *overrides], env={}, outputs=outputs, **flags)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +14,11 @@ from ecoagent.evaluation.datasets import load_core
 from ecoagent.evaluation.offline import JUDGED, judged_splits
 from ecoagent.evaluation.stage import EvaluateStage, rounded
 from ecoagent.evaluation.train_stage import TrainStage, model_folder
-from ecoagent.runs import RunContext, execute, read_json, read_table, write_table
+from ecoagent.runs import Progress, RunContext, execute, read_json, read_table, write_table
 from ecoagent.schema import PairRow, QrelRow, ScoredTool
 from ecoagent.settings import UserError
 from tests.unit.fixture_run import fixture_settings, write_fixture_run
+from tests.unit.tiny_models import tiny_bert
 
 FAST = (
     "train.max_length=16",
@@ -26,6 +29,8 @@ FAST = (
     "evaluate.adaptation_window=50",
     "evaluate.seeds=2",
 )
+NOT_RUN = {"ada_002", "toolllm"}
+"""No endpoint, and no source of these weights."""
 
 
 def build(outputs: Path, *overrides: str) -> RunContext:
@@ -72,7 +77,9 @@ def test_offline_table_covers_every_ranker_and_split(done: RunContext) -> None:
         (s.set_name, s.split, name) for s in splits for name in names
     ]
     assert {(s.set_name, s.split) for s in splits} <= set(JUDGED)
+    assert {r["ranker"] for r in table["rows"] if r["status"] == "not run"} == NOT_RUN
     for row in table["rows"]:
+        assert bool(row["metrics"]) == (row["status"] == "run") == ("reason" not in row)
         for name, value in row["metrics"].items():
             low, high = row["intervals"][name]
             assert 0 <= low <= value <= high <= 1
@@ -86,8 +93,45 @@ def test_trec_files_are_there_for_every_split_and_ranker(done: RunContext) -> No
     folder = done.paths.out / "trec"
     splits = [s.name for s in judged_splits(load_core(done.paths.core))]
     expected = {f"{s}.qrels" for s in splits}
-    expected |= {f"{s}.{name}.run" for s in splits for name in done.settings.evaluate.rankers}
+    expected |= {
+        f"{s}.{name}.run" for s in splits for name in done.settings.evaluate.rankers if name not in NOT_RUN
+    }
     assert {p.name for p in folder.iterdir()} == expected
+
+
+def test_rows_that_were_not_run_say_why_and_run_once_they_can(done: RunContext, tmp_path: Path) -> None:
+    rows = {row["ranker"]: row for row in results(done, "offline")["rows"]}
+    assert "baselines.base_url" in rows["ada_002"]["reason"]
+    assert "no pinned source" in rows["toolllm"]["reason"]
+    assert any("2 of 8 rankers were not run" in note for note in results(done, "offline")["notes"])
+    assert EvaluateStage().estimate(done)["not run"].keys() == NOT_RUN
+
+    shutil.copytree(done.paths.root, tmp_path / "runs" / done.paths.root.name, copy_function=os.link)
+    weights = tiny_bert(tmp_path / "weights")
+    given = f'models.local={{"ToolBench/ToolBench_IR_bert_based_uncased" = "{weights}"}}'
+    ctx = RunContext.create(fixture_settings(tmp_path, *FAST, given), Progress(quiet=True))
+    folder = ctx.paths.raw / "evaluate"
+    before = {p.name: (p / "_shard.json").stat().st_mtime_ns for p in folder.iterdir()}
+    assert execute(EvaluateStage(), ctx).status == "done"
+    after = {p.name: (p / "_shard.json").stat().st_mtime_ns for p in folder.iterdir()}
+    assert {name for name in after if after[name] != before[name]} == {"ranker-toolllm"}
+    again = {row["ranker"]: row for row in results(ctx, "offline")["rows"]}
+    assert again["toolllm"]["status"] == "run" and again["toolllm"]["metrics"]
+    assert again["rated"] == rows["rated"]
+    assert execute(EvaluateStage(), ctx).status == "up to date"
+
+
+def test_an_endpoint_that_is_away_is_asked_again(done: RunContext, tmp_path: Path) -> None:
+    shutil.copytree(done.paths.root, tmp_path / "runs" / done.paths.root.name, copy_function=os.link)
+    more = ('evaluate.rankers=["bm25","ada_002"]', "baselines.base_url=http://127.0.0.1:9/v1")
+    ctx = RunContext.create(
+        fixture_settings(tmp_path, *FAST, *more, "baselines.retries=0"), Progress(quiet=True)
+    )
+    for _ in range(2):
+        outcome = execute(EvaluateStage(), ctx)
+        assert outcome.status == "done" and outcome.report.summary["incomplete"] == ["ada_002"]
+    row = next(r for r in results(ctx, "offline")["rows"] if r["ranker"] == "ada_002")
+    assert row["status"] == "not run" and "no answer" in row["reason"]
 
 
 def test_dynamic_table_has_rows_and_curves(done: RunContext) -> None:

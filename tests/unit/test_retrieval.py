@@ -9,13 +9,11 @@ import pytest
 
 from ecoagent.models import ModelStore
 from ecoagent.retrieval import (
-    RANKERS,
     Encoder,
     RankedRun,
     SentenceEncoder,
     TextSet,
     build_two_tower,
-    find_ranker,
     load_encoder,
     load_two_tower,
     rank_bm25,
@@ -24,7 +22,7 @@ from ecoagent.retrieval import (
     rank_vectors,
     save_two_tower,
 )
-from ecoagent.settings import TrainSettings, UserError, load_settings
+from ecoagent.settings import UserError, load_settings
 
 QUERIES = TextSet(("q:1", "q:2", "q:3"), ("send a message to slack", "weather in Paris", "zzz qqq"))
 TOOLS = TextSet(
@@ -132,13 +130,14 @@ def test_dense_search_ranks_by_cosine_and_breaks_ties_by_id(encoder: SentenceEnc
 
 
 def test_blocks_do_not_change_dense_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Products of this size differ between block sizes in their sixth decimal.
     rng = np.random.default_rng(0)
     queries = rng.normal(size=(23, 16)).astype(np.float32)
     tools = np.repeat(rng.normal(size=(20, 16)), 2, axis=0).astype(np.float32)
     ids, names = tuple(f"q{i:02d}" for i in range(23)), tuple(f"t{i:02d}" for i in rng.permutation(40))
-    whole = rank_vectors(queries, tools, ids, names, 40, name="x")
+    whole = rank_vectors(queries, tools, ids, names, 40, name="x", decimals=3)
     monkeypatch.setattr("ecoagent.retrieval.dense.BLOCK_FLOATS", 100)
-    assert rank_vectors(queries, tools, ids, names, 40, name="x") == whole
+    assert rank_vectors(queries, tools, ids, names, 40, name="x", decimals=3) == whole
     for tools_found, scores in zip(whole.tool_ids, whole.scores, strict=True):
         keys = [(-score, tool) for score, tool in zip(scores, tools_found, strict=True)]
         assert keys == sorted(keys)
@@ -166,18 +165,6 @@ def test_bm25_equals_the_formula() -> None:
     expected = {"x": weight(1, 3, 2) + weight(2, 3, 1), "y": weight(1, 2, 2)}
     assert found.tool_ids[0] == ["x", "y"]
     assert found.scores[0] == pytest.approx([expected["x"], expected["y"]], abs=2e-6)
-
-
-def test_every_ranker_says_what_runs() -> None:
-    local, paper = load_settings("local", env={}).train, TrainSettings()
-    assert [*RANKERS] == ["tfidf", "bm25", "encoder", "rated_wo_contrastive", "rated"]
-    assert RANKERS["encoder"].label(local) == "all-MiniLM-L6-v2 (untrained, in DRAGON's role)"
-    assert RANKERS["encoder"].label(paper) == "DRAGON"
-    assert RANKERS["rated"].label(local) == "RATED (all-MiniLM-L6-v2 towers)"
-    assert RANKERS["rated"].label(paper) == "RATED"
-    assert RANKERS["rated"].licence(local) == "Apache-2.0" and RANKERS["bm25"].licence(local) == ""
-    with pytest.raises(UserError, match="unknown ranker 'bm52'"):
-        find_ranker("bm52")
 
 
 def test_text_sets_and_runs_refuse_what_does_not_fit() -> None:

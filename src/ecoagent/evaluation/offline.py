@@ -13,11 +13,14 @@ from ecoagent.evaluation.datasets import EvalData
 from ecoagent.evaluation.trec import write_qrels, write_run
 from ecoagent.metrics import evaluate_run
 from ecoagent.retrieval import RankedRun, TextSet, find_ranker
-from ecoagent.runs import read_table
-from ecoagent.settings import TrainSettings, UserError
+from ecoagent.runs import read_json, read_table, write_json
+from ecoagent.settings import BaselineSettings, TrainSettings, UserError
 
 JUDGED: tuple[tuple[str, str], ...] = (("syn", "test"), ("syn", "cold"), ("real", "test"))
 """Splits that are reported. No setting is tuned on them: training looks at train and val alone."""
+
+RUN, NOT_RUN = "run", "not run"
+"""Values of a row's ``status``."""
 
 DECIMALS = 6
 """Decimals of numbers in result files: what is beyond differs between machines."""
@@ -72,6 +75,37 @@ def part_of(run: RankedRun, split: JudgedSplit) -> RankedRun:
     )
 
 
+@dataclass(frozen=True)
+class NotRun:
+    """A ranker that could not run here: its rows say so."""
+
+    name: str
+    reason: str
+    again: bool = False
+    """Whether the next evaluation tries again: something was asked for and did not come."""
+
+
+Ranked = RankedRun | NotRun
+
+RUN_FILE = "run.parquet"
+NOT_RUN_FILE = "not_run.json"
+
+
+def save_ranked(folder: Path, found: Ranked) -> Path:
+    """Write what came of a ranker; ``load_ranked`` reads it back."""
+    if isinstance(found, RankedRun):
+        return save_run(folder / RUN_FILE, found)
+    return write_json(folder / NOT_RUN_FILE, {"reason": found.reason, "again": found.again})
+
+
+def load_ranked(folder: Path, name: str) -> Ranked:
+    """What ``save_ranked`` wrote for the ranker ``name``."""
+    if (folder / NOT_RUN_FILE).is_file():
+        stored = read_json(folder / NOT_RUN_FILE)
+        return NotRun(name, str(stored["reason"]), bool(stored["again"]))
+    return load_run(folder / RUN_FILE, name)
+
+
 def save_run(path: Path, run: RankedRun) -> Path:
     """Write a run as Parquet: query_id, tool_ids, scores."""
     pl.DataFrame(
@@ -87,37 +121,53 @@ def load_run(path: Path, name: str) -> RankedRun:
     return RankedRun(name, tuple(table["query_id"]), table["tool_ids"].to_list(), table["scores"].to_list())
 
 
-def offline_row(run: RankedRun, split: JudgedSplit, settings: TrainSettings, seed: int) -> dict[str, Any]:
-    """One row of the table: the means of each metric with 95% bootstrap intervals.
+def offline_row(
+    found: Ranked,
+    split: JudgedSplit,
+    settings: TrainSettings,
+    seed: int,
+    baselines: BaselineSettings | None = None,
+) -> dict[str, Any]:
+    """One row of the table: the means of each metric with 95% bootstrap intervals, or why there are none.
 
     Raises:
         UserError: the run is not one of a registered ranker.
     """
-    ranker = find_ranker(run.name)
-    found = evaluate_run(run, split.golds)
-    return {
+    ranker = find_ranker(found.name)
+    row: dict[str, Any] = {
         "set": split.set_name,
         "split": split.split,
         "ranker": ranker.name,
         "role": ranker.role,
-        "label": ranker.label(settings),
-        "model": ranker.model(settings),
+        "label": ranker.label(settings, baselines),
+        "model": ranker.model(settings, baselines),
         "licence": ranker.licence(settings),
         "n_queries": len(split.queries),
         "n_golds": sum(map(len, split.golds.values())),
-        "metrics": {name: round(value, DECIMALS) for name, value in found.means().items()},
+    }
+    if isinstance(found, NotRun):
+        return {**row, "status": NOT_RUN, "reason": found.reason, "metrics": {}, "intervals": {}}
+    judged = evaluate_run(part_of(found, split), split.golds)
+    return {
+        **row,
+        "status": RUN,
+        "metrics": {name: round(value, DECIMALS) for name, value in judged.means().items()},
         "intervals": {
             name: [round(low, DECIMALS), round(high, DECIMALS)]
-            for name, (low, high) in found.intervals(seed=seed).items()
+            for name, (low, high) in judged.intervals(seed=seed).items()
         },
     }
 
 
 def offline_table(
-    runs: Sequence[RankedRun], splits: Sequence[JudgedSplit], settings: TrainSettings, seed: int
+    found: Sequence[Ranked],
+    splits: Sequence[JudgedSplit],
+    settings: TrainSettings,
+    seed: int,
+    baselines: BaselineSettings | None = None,
 ) -> list[dict[str, Any]]:
-    """Rows for every split and run, in that order."""
-    return [offline_row(part_of(run, split), split, settings, seed) for split in splits for run in runs]
+    """Rows for every split and ranker, in that order."""
+    return [offline_row(one, split, settings, seed, baselines) for split in splits for one in found]
 
 
 def write_trec(folder: Path, runs: Sequence[RankedRun], splits: Sequence[JudgedSplit]) -> list[Path]:

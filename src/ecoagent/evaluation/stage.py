@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -12,22 +11,28 @@ from ecoagent.evaluation.comparison_files import TITLE, compare
 from ecoagent.evaluation.datasets import load_core
 from ecoagent.evaluation.dynamic import DynamicRow, dynamic_table
 from ecoagent.evaluation.offline import (
-    all_queries,
+    NOT_RUN,
+    NOT_RUN_FILE,
+    NotRun,
     check_rankers,
     judged_splits,
-    load_run,
+    load_ranked,
     offline_notes,
     offline_table,
     reported,
-    save_run,
+    save_ranked,
     write_trec,
 )
+from ecoagent.evaluation.ranking import MODEL_LOCK, Rankings, faults, ranking_notes, resources_of
 from ecoagent.evaluation.rounding import rounded
 from ecoagent.evaluation.slices import load_facts
 from ecoagent.evaluation.stream import StreamSource
-from ecoagent.evaluation.train_stage import deviations, model_folder
-from ecoagent.models import ModelStore
-from ecoagent.retrieval import RankerResources, find_ranker, rank_vectors
+from ecoagent.evaluation.train_stage import RECORD, deviations
+from ecoagent.retrieval import (
+    RankedRun,
+    find_ranker,
+    rank_vectors,
+)
 from ecoagent.runs import (
     RunContext,
     Shard,
@@ -40,16 +45,13 @@ from ecoagent.runs import (
     read_object,
     write_json,
 )
-from ecoagent.settings import Settings
+from ecoagent.settings import Settings, result_settings
 
 DYNAMIC = "dynamic"
 DYNAMIC_RANKER = "rated"
 DYNAMIC_SPLITS = (("syn", "test"), ("syn", "val"))
 """The stream's queries: the first of these that is reported."""
 IMPORTED = "import.json"
-RUN_FILE = "run.parquet"
-_MODEL_LOCK = threading.Lock()
-"""One encoder at a time: each uses every core, and their libraries are not safe to import twice at once."""
 
 
 class EvaluateStage(Stage):
@@ -57,7 +59,11 @@ class EvaluateStage(Stage):
 
     name: ClassVar[str] = "evaluate"
     version: ClassVar[str] = "3"
-    sections: ClassVar[tuple[str, ...]] = ("evaluate", "train")
+    sections: ClassVar[tuple[str, ...]] = ("baselines", "evaluate", "train")
+    shards_alone: ClassVar[bool] = True
+
+    def __init__(self) -> None:
+        self._rankings = Rankings()
 
     def inputs(self, ctx: RunContext) -> list[Path]:
         """Tools, queries and golds; the record of the training stands for the trained weights."""
@@ -66,12 +72,13 @@ class EvaluateStage(Stage):
             names += ["real_qrels", "real_queries"]
         imported = [p for p in (ctx.paths.core / IMPORTED,) if p.is_file()]
         tables = [ctx.paths.core / f"{name}.parquet" for name in names]
-        return [*tables, ctx.paths.core / "training.json", *imported]
+        return [*tables, ctx.paths.core / RECORD, *imported]
 
     def extra_key(self, ctx: RunContext) -> dict[str, Any]:
-        """Digests of the untrained weights."""
-        store, settings = ModelStore(ctx.settings.models), ctx.settings.train
-        return {name: store.digest(name) for name in sorted({settings.query_encoder, settings.tool_encoder})}
+        """Digests of the weights, and which baselines cannot run for want of them."""
+        names = ctx.settings.evaluate.rankers
+        check_rankers(names)
+        return {name: self._rankings.standing(ctx, name) for name in (*names, DYNAMIC_RANKER)}
 
     def plan(self, ctx: RunContext) -> list[Shard]:
         """One shard a ranker, and one for the dynamic table."""
@@ -80,16 +87,32 @@ class EvaluateStage(Stage):
         return [*(Shard(f"ranker-{name}", (name,)) for name in names), Shard(DYNAMIC)]
 
     def shard_content(self, ctx: RunContext, shard: Shard) -> Any:
-        """All inputs, for every shard."""
-        return digest(input_digests(self, ctx))
+        """What a ranking hangs on, the training only where it was trained; for Table 2, its settings too."""
+        name = DYNAMIC_RANKER if shard.key == DYNAMIC else shard.ids[0]
+        inputs = input_digests(self, ctx)
+        if not find_ranker(name).trained:
+            del inputs[ctx.paths.relative(ctx.paths.core / RECORD)]
+        settings = result_settings(ctx.settings, ("evaluate",))
+        evaluate = settings["evaluate"]
+        del evaluate["rankers"]
+        if shard.key != DYNAMIC:
+            settings = {"limit": settings["limit"], "depth": evaluate["depth"]}
+        return {"inputs": inputs, "settings": settings, "ranker": self._rankings.standing(ctx, name)}
+
+    def shard_finished(self, directory: Path) -> bool:
+        """Whether it is not the row of a baseline that is tried again."""
+        path = directory / NOT_RUN_FILE
+        return not path.is_file() or not read_json(path)["again"]
 
     def estimate(self, ctx: RunContext) -> dict[str, Any]:
         """Texts to encode and steps to simulate."""
         splits = judged_splits(load_core(ctx.paths.core, need_pairs=False), ctx.settings.limit)
         settings = ctx.settings.evaluate
         runs = len(settings.rates) * len(settings.policies) * settings.seeds
+        check_rankers(settings.rankers)
         return {
             "rankers": len(settings.rankers),
+            "not run": faults(ctx.settings),
             "queries": {split.name: len(split.queries) for split in splits},
             "simulated steps": runs * settings.steps,
         }
@@ -99,21 +122,25 @@ class EvaluateStage(Stage):
         if shard.key == DYNAMIC:
             write_json(directory / "dynamic.json", self._dynamic(ctx))
         else:
-            self._rank(ctx, shard.ids[0], directory)
+            found = self._rankings.find(ctx, shard.ids[0], digest(input_digests(self, ctx)))
+            if isinstance(found, NotRun):
+                ctx.progress.say(f"evaluate: {found.name} is not run: {found.reason}")
+            save_ranked(directory, found)
 
     def merge(self, ctx: RunContext, results: list[ShardResult]) -> StageReport:
         """Metrics, result files and TREC files from the stored runs."""
         data = load_core(ctx.paths.core, need_pairs=False)
         splits = judged_splits(data, ctx.settings.limit)
         folders = {result.shard.key: result.directory for result in results}
-        names = ctx.settings.evaluate.rankers
-        runs = [load_run(folders[f"ranker-{name}"] / RUN_FILE, name) for name in names]
-        rows = offline_table(runs, splits, ctx.settings.train, ctx.settings.seed)
-        notes = offline_notes(data, splits, ctx.settings.evaluate.depth) + _training_notes(ctx)
-        compared = compare(
-            runs, splits, rows, data.groups, load_facts(ctx.paths.core), seed=ctx.settings.seed
-        )
+        settings = ctx.settings
+        found = [load_ranked(folders[f"ranker-{n}"], n) for n in settings.evaluate.rankers]
+        runs = [one for one in found if isinstance(one, RankedRun)]
+        missing = [one for one in found if isinstance(one, NotRun)]
+        rows = offline_table(found, splits, settings.train, settings.seed, settings.baselines)
+        notes = offline_notes(data, splits, settings.evaluate.depth) + _training_notes(ctx)
+        notes += ranking_notes(settings, missing)
         notes += _import_notes(ctx)
+        compared = compare(runs, splits, rows, data.groups, load_facts(ctx.paths.core), seed=settings.seed)
         dynamic = read_json(folders[DYNAMIC] / "dynamic.json")
         out = ctx.paths.out
         outputs = [
@@ -132,27 +159,11 @@ class EvaluateStage(Stage):
             summary={
                 "Table 1, offline": summary_rows(rows),
                 TITLE: compared.summary(),
+                **({"not run": [_shown(settings, one) for one in missing]} if missing else {}),
                 dynamic_title(dynamic): dynamic_summary(dynamic),
+                **({"incomplete": again} if (again := [m.name for m in missing if m.again]) else {}),
             },
         )
-
-    def _rank(self, ctx: RunContext, name: str, directory: Path) -> None:
-        settings = ctx.settings
-        data = load_core(ctx.paths.core, need_pairs=False)
-        queries = all_queries(judged_splits(data, settings.limit))
-        ranker = find_ranker(name)
-        if not ranker.dense:
-            found = ranker.rank(_resources(ctx), queries, data.tools, settings.evaluate.depth, None)
-        else:
-            total = len(set(queries.texts)) + len(set(data.tools.texts))
-            with (
-                _MODEL_LOCK,
-                ctx.progress.task(f"evaluate: {name}", total=total, unit="texts") as task,
-            ):
-                found = ranker.rank(
-                    _resources(ctx), queries, data.tools, settings.evaluate.depth, task.advance
-                )
-        save_run(directory / RUN_FILE, found)
 
     def _dynamic(self, ctx: RunContext) -> dict[str, Any]:
         settings = ctx.settings
@@ -162,8 +173,8 @@ class EvaluateStage(Stage):
         where = " ".join(split)
         if not len(queries):
             return {"rows": [], "series": [], "notes": [f"{where}: not simulated, it has no judged query."]}
-        with _MODEL_LOCK:
-            encoder = _resources(ctx).encoder_of(DYNAMIC_RANKER)
+        with MODEL_LOCK:
+            encoder = resources_of(ctx).encoder_of(DYNAMIC_RANKER)
             contexts = encoder.encode_queries(queries.texts)
             tools = encoder.encode_documents(data.tools.texts)
         run = rank_vectors(
@@ -191,16 +202,6 @@ class EvaluateStage(Stage):
                 on_simulation=task.advance,
             )
         return dynamic_result(rows, settings)
-
-
-def _resources(ctx: RunContext) -> RankerResources:
-    store = ModelStore(ctx.settings.models)
-    trained = model_folder(ctx)
-    return RankerResources(
-        ctx.settings.train,
-        lambda name: store.path(name, ctx.progress),
-        trained if trained.is_dir() else None,
-    )
 
 
 def dynamic_result(rows: list[DynamicRow], settings: Settings) -> dict[str, Any]:
@@ -263,20 +264,28 @@ def _training_notes(ctx: RunContext) -> list[str]:
     return notes
 
 
+def _shown(settings: Settings, found: NotRun) -> dict[str, str]:
+    label = find_ranker(found.name).label(settings.train, settings.baselines)
+    return {"ranker": label, "why": found.reason}
+
+
 def summary_rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The offline table as the console shows it."""
+    return [_summary_row(row) for row in rows]
+
+
+def _summary_row(row: dict[str, Any]) -> dict[str, Any]:
     shown = ("MRR", "Recall@1", "Recall@5")
-    return [
-        {
-            "set": row["set"],
-            "split": row["split"],
-            "ranker": row["label"],
-            "queries": row["n_queries"],
-            **{name: round(row["metrics"][name], 3) for name in shown},
-            "MRR 95%": "-".join(f"{value:.3f}" for value in row["intervals"]["MRR"]),
-        }
-        for row in rows
-    ]
+    run = row["status"] != NOT_RUN
+    interval = "-".join(f"{value:.3f}" for value in row["intervals"]["MRR"]) if run else NOT_RUN
+    return {
+        "set": row["set"],
+        "split": row["split"],
+        "ranker": row["label"],
+        "queries": row["n_queries"],
+        **{name: round(row["metrics"][name], 3) if run else None for name in shown},
+        "MRR 95%": interval,
+    }
 
 
 def _adaptation(row: dict[str, Any]) -> str:

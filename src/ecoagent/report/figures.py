@@ -109,9 +109,9 @@ def reliability_figure(scores: Mapping[str, Sequence[float]], threshold: float) 
 
 
 def mrr_figure(rows: Sequence[OfflineRow]) -> bytes:
-    """MRR of every ranker, a panel a split, with intervals where the file has them."""
+    """MRR of every ranker that ran, a panel a split, with intervals where the file has them."""
     plt = _pyplot()
-    rows = [r for r in rows if not r.not_run]
+    rows = [row for row in rows if not row.not_run]
     panels = list(dict.fromkeys((r.set_name, r.split) for r in rows))
     labels = list(dict.fromkeys(r.label for r in rows))
     colour = colours(labels)

@@ -44,6 +44,8 @@ class OfflineRow:
     queries: int
     metrics: Mapping[str, float]
     intervals: Mapping[str, tuple[float, float]]
+    licence: str = ""
+    """Of the weights; empty where there are none."""
     not_run: str = ""
     """Why there is no result, in words; empty where there is one."""
 
@@ -116,6 +118,7 @@ def read_offline(data: Mapping[str, Any]) -> tuple[list[OfflineRow], list[str]]:
             queries=int(r.get("n_queries") or 0),
             metrics=dict(r.get("metrics") or {}),
             intervals={k: (float(v[0]), float(v[1])) for k, v in (r.get("intervals") or {}).items()},
+            licence=str(r.get("licence") or ""),
             not_run=_not_run(r),
         )
         for r in data.get("rows", [])

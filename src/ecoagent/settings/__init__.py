@@ -1,5 +1,6 @@
 """Profiles, settings and the errors a user sees."""
 
+from ecoagent.settings.baselines import BaselineSettings
 from ecoagent.settings.errors import GateError, MissingInputError, UserError
 from ecoagent.settings.feedback import FeedbackSettings
 from ecoagent.settings.indexing import IndexSettings
@@ -29,6 +30,7 @@ from ecoagent.settings.sections import (
 
 __all__ = [
     "AuditSettings",
+    "BaselineSettings",
     "CrawlSettings",
     "EvaluateSettings",
     "FeedbackSettings",

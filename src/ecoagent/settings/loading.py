@@ -14,6 +14,7 @@ from typing import Any
 from pydantic import Field, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from ecoagent.settings.baselines import BaselineSettings
 from ecoagent.settings.errors import UserError
 from ecoagent.settings.feedback import FeedbackSettings
 from ecoagent.settings.indexing import IndexSettings
@@ -63,6 +64,7 @@ class Settings(BaseSettings):
     evaluate: EvaluateSettings = EvaluateSettings()
     index: IndexSettings = IndexSettings()
     feedback: FeedbackSettings = FeedbackSettings()
+    baselines: BaselineSettings = BaselineSettings()
     audit: AuditSettings = AuditSettings()
     publish: PublishSettings = PublishSettings()
 
@@ -172,7 +174,11 @@ def load_settings(
     values["profile_source"] = profile
     # The stores lie in the outputs folder unless they are said to lie elsewhere.
     stores = Path(str(values.get("outputs", "outputs"))) / "store"
-    for section, key, name in (("crawl", "artifact_dir", "artifacts"), ("llm", "store", "responses.sqlite")):
+    for section, key, name in (
+        ("crawl", "artifact_dir", "artifacts"),
+        ("llm", "store", "responses.sqlite"),
+        ("baselines", "store", "embeddings.sqlite"),
+    ):
         table = values.setdefault(section, {})
         if isinstance(table, dict):  # anything else is reported below, by name
             table.setdefault(key, str(stores / name))
