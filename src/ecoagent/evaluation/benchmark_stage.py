@@ -10,7 +10,7 @@ import csv
 import io
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -29,7 +29,7 @@ from ecoagent.evaluation.trec import write_qrels, write_run
 from ecoagent.metrics import METRICS, TOOLRET_METRICS
 from ecoagent.models import ModelStore
 from ecoagent.retrieval import Encoder, RankerResources, find_ranker
-from ecoagent.retrieval.stored import keep_vectors
+from ecoagent.retrieval.stored import keep_vectors, store_folder
 from ecoagent.runs import (
     RunContext,
     Shard,
@@ -44,7 +44,7 @@ from ecoagent.runs import (
     write_json,
     write_text,
 )
-from ecoagent.settings import TrainSettings, UserError
+from ecoagent.settings import UserError
 
 RESULT, TABLE, PARTS = "benchmarks.json", "benchmarks.csv", "benchmarks"
 RUN_FILE, FAULT = "run.parquet", "not_run.json"
@@ -82,25 +82,28 @@ def ranker_keys(ctx: RunContext, names: Sequence[str]) -> dict[str, str]:
         UserError: a ranker is unknown, or is a trained one and this run has no trained towers.
     """
     check_rankers(names)
-    settings, store = ctx.settings.train, ModelStore(ctx.settings.models)
+    settings, baselines = ctx.settings.train, ctx.settings.baselines
+    store = ModelStore(ctx.settings.models)
     used = {"pooling", "max_length", "query_prefix", "tool_prefix", "query_encoder", "tool_encoder"}
     trained: dict[str, str] | None = None
     keys = {}
     for name in names:
         ranker = find_ranker(name)
-        content: dict[str, Any] = {"ranker": name, "model": ranker.model(settings)}
+        content: dict[str, Any] = {
+            "declared": asdict(ranker.declared),
+            "model": ranker.model(settings, baselines),
+        }
         if ranker.trained:
             trained = trained or _trained(ctx, name)
             content["weights"] = trained
-        elif ranker.dense:
+        else:
+            content["weights"] = {m: _model_digest(store, m) for m in ranker.models(settings)}
+        if not ranker.trained and (ranker.own or ranker.parts(settings)):
             content["settings"] = settings.model_dump(mode="json", include=used)
-            content["weights"] = {m: _model_digest(store, m) for m in _models(settings, name)}
+        if ranker.declared.kind == "endpoint":
+            content["endpoint"] = baselines.base_url
         keys[name] = digest(content)
     return keys
-
-
-def _models(settings: TrainSettings, ranker: str) -> list[str]:
-    return sorted({m for m in find_ranker(ranker).model(settings).split(" + ") if m})
 
 
 def _model_digest(store: ModelStore, name: str) -> str:
@@ -168,7 +171,7 @@ class BenchmarkStage(Stage):
                 continue
             asked = {t for a in self.benchmark.asked for t in self.benchmark.texts(a, dense=True).texts}
             texts += tools + len(asked)
-            size = max((sizes.get(m) or 0.0 for m in _models(settings, name)), default=0.0)
+            size = max((sizes.get(m) or 0.0 for m in find_ranker(name).models(settings)), default=0.0)
             seconds += (tools + len(asked)) * SECONDS_PER_TEXT * size / MINILM_MB
             if not size:
                 unknown.append(name)
@@ -192,18 +195,24 @@ class BenchmarkStage(Stage):
         )
         store = ModelStore(ctx.settings.models)
         trained = model_folder(ctx)
+        train = ctx.settings.train
         resources = StoredResources(
-            ctx.settings.train,
+            train,
             lambda model: store.path(model, ctx.progress),
             trained if trained.is_dir() else None,
-            folder=ctx.settings.outputs / "store" / "encodings",
-            keys=self._keys,
+            ctx.settings.baselines,
+            folder=store_folder(ctx.settings),
+            # Vectors of what it starts from are kept as well.
+            keys=ranker_keys(ctx, [name, *ranker.parts(train)]),
         )
-        total = len(set(queries.texts)) + len(set(benchmark.tools.texts)) if ranker.dense else len(queries)
-        with ctx.progress.task(
-            f"{benchmark.name}: {shard.key}", total=total, unit="texts" if ranker.dense else "queries"
-        ) as task:
+        work = ranker.work(train, queries, benchmark.tools)
+        total, unit = work or len(queries), "queries"
+        if work:
+            unit = "pairs" if ranker.declared.kind == "reranker" else "texts"
+        with ctx.progress.task(f"{benchmark.name}: {shard.key}", total=total, unit=unit) as task:
             try:
+                if fault := ranker.fault(train, ctx.settings.baselines, store):
+                    raise UserError(fault)
                 found = ranker.rank(
                     resources, queries, benchmark.tools, ctx.settings.evaluate.depth, task.advance
                 )
@@ -211,7 +220,7 @@ class BenchmarkStage(Stage):
                 ctx.progress.say(f"{benchmark.name}: {shard.key} not run: {error.message}")
                 write_json(directory / FAULT, {"ranker": name, "asked": asked, "why": str(error)})
                 return
-            if not ranker.dense:
+            if not work:
                 task.advance(total)
         save_run(directory / RUN_FILE, found)
 
@@ -224,7 +233,7 @@ class BenchmarkStage(Stage):
         for result in results:
             name, asked = result.shard.ids[0], _asked(result.shard.ids[1])
             if (result.directory / FAULT).is_file():
-                label = find_ranker(name).label(ctx.settings.train)
+                label = find_ranker(name).label(ctx.settings.train, ctx.settings.baselines)
                 not_run.append({**read_json(result.directory / FAULT), "label": label})
                 continue
             run = load_run(result.directory / RUN_FILE, name)
