@@ -150,7 +150,7 @@ def test_nothing_is_done_twice_and_other_sets_stay(
     again = call("--benchmark", f"{sets}/one", *common)
     assert "benchmark-one: up to date" in again.output
     # Its tools are those of the other set: their vectors are there, and only queries are looked up.
-    monkeypatch.setattr("ecoagent.retrieval.baselines.load_encoder", None)
+    monkeypatch.setattr("ecoagent.retrieval.resources.load_encoder", None)
     planned = json.loads(
         call("--benchmark", str(sets), "--collection", "all", "--dry-run", "--json", *common).stdout
     )

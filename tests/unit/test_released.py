@@ -304,10 +304,10 @@ def test_the_command_line(release: Path, tmp_path: Path, monkeypatch: pytest.Mon
     assert ran == [(("train", "evaluate"), "theirs")]
     assert "4 tools, 5 syn queries, 4 real queries" in done.output.replace("\n", " ")
     assert "import: Leakage of the release" in done.output and "all_pairs.csv is not read" in done.output
-    kept = list((tmp_path / "out" / "store" / "encodings").glob("*.npy"))
+    kept = list((tmp_path / "out" / "store" / "encodings").glob("*.sqlite"))
     assert len(kept) == 1
     assert call("--dataset", str(release / "data"), "--format", "ecoagent-release").exit_code == 0
-    assert len(list((tmp_path / "out" / "store" / "encodings").glob("*.npy"))) == 1
+    assert len(list((tmp_path / "out" / "store" / "encodings").glob("*.sqlite"))) == 1
     wrong = call("--dataset", str(tmp_path), "--format", "ecoagent-release")
     assert wrong.exit_code == 0  # the release lies below it
     empty = tmp_path / "empty"
