@@ -13,12 +13,14 @@ from ecoagent.retrieval.lexical import rank_bm25, rank_tfidf
 from ecoagent.retrieval.pairs import TrainingRow, plan_batches, training_rows
 from ecoagent.retrieval.runs import RankedList, RankedRun, TextSet
 from ecoagent.retrieval.towers import build_two_tower, save_two_tower
-from ecoagent.retrieval.training import TrainingResult, contrastive_loss, train_two_tower, warmup_steps
+from ecoagent.retrieval.training import TrainingResult, train_two_tower, warmup_steps
+from ecoagent.retrieval.validation import Measured, Validation, contrastive_loss, validation_steps
 
 __all__ = [
     "RANKERS",
     "Embeddings",
     "Encoder",
+    "Measured",
     "RankedList",
     "RankedRun",
     "Ranker",
@@ -27,6 +29,7 @@ __all__ = [
     "TextSet",
     "TrainingResult",
     "TrainingRow",
+    "Validation",
     "build_two_tower",
     "contrastive_loss",
     "find_ranker",
@@ -40,5 +43,6 @@ __all__ = [
     "save_two_tower",
     "train_two_tower",
     "training_rows",
+    "validation_steps",
     "warmup_steps",
 ]
