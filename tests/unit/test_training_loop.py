@@ -153,7 +153,7 @@ def test_stopping_needs_something_to_stop_by(tiny: Path, tmp_path: Path) -> None
 # Checkpoints
 
 
-class Stopped(Exception):
+class BrokenOffError(Exception):
     """Ends a training where a kill would."""
 
 
@@ -163,7 +163,7 @@ def stop_at(step: int) -> Any:
     def on_step(loss: float) -> None:
         seen.append(loss)
         if len(seen) == step:
-            raise Stopped
+            raise BrokenOffError
 
     return on_step
 
@@ -175,7 +175,7 @@ def test_a_training_that_was_broken_off_ends_with_the_same_bytes(tiny: Path, tmp
     unbroken = train(tiny, tmp_path / "unbroken", settings, validation=scripted(*scores))
     assert unbroken.kept_step == 2 and unbroken.steps == 6
     store = tmp_path / "checkpoints"
-    with pytest.raises(Stopped):
+    with pytest.raises(BrokenOffError):
         train(
             tiny,
             tmp_path / "resumed",
@@ -203,7 +203,7 @@ def test_only_a_whole_checkpoint_of_the_same_training_is_used(
     tiny: Path, plain: tuple[TrainingResult, Path], tmp_path: Path
 ) -> None:
     store, settings = tmp_path / "checkpoints", SETTINGS.model_copy(update={"checkpoint_every": 2})
-    with pytest.raises(Stopped):
+    with pytest.raises(BrokenOffError):
         train(tiny, tmp_path / "one", settings, checkpoints=store, on_step=stop_at(5))
     (kept,) = store.glob("step-*")
     # A later one that was cut short, and one whose writing never ended.
@@ -213,7 +213,7 @@ def test_only_a_whole_checkpoint_of_the_same_training_is_used(
     taken: list[float] = []
     other = train(tiny, tmp_path / "two", settings, checkpoints=store, seed=1, on_step=stop_at(1000))
     assert other.steps == 10 and other.losses != plain[0].losses and not store.exists()
-    with pytest.raises(Stopped):
+    with pytest.raises(BrokenOffError):
         train(tiny, tmp_path / "one", settings, checkpoints=store, on_step=stop_at(5))
     assert kept.is_dir()
     (store / "step-000000006").mkdir()
@@ -352,7 +352,7 @@ def logits(tau: float = 0.05) -> tuple[Any, Any]:
 
 def test_defaults_are_equation_3_and_masked_negatives_are_none() -> None:
     plain = float(info_nce(Q, P, N, temperature=0.05, negative_mask=HAVE))
-    assert loss_with() == plain
+    assert loss_with() == pytest.approx(plain, abs=1e-12)
     s, h = logits()
     assert plain == pytest.approx(by_hand([s[0] + h[0], s[1] + h[1][:1], s[2]], [0, 1, 2]), abs=1e-9)
 
@@ -370,9 +370,7 @@ def test_symmetric_term_reads_the_scores_from_the_tools_side() -> None:
     assert loss_with(symmetric_weight=0.5) == pytest.approx(loss_with() + 0.5 * back, abs=1e-9)
     # With the mask, q0 is no negative of tool 1, which is a gold of it.
     masked = [[s[0][0], s[1][0], s[2][0]], [s[1][1], s[2][1]], [s[0][2], s[1][2], s[2][2]]]
-    masked[0].pop(1)  # tool 0 is a hard negative of q1, where it counts already
-    masked[2].pop(0)
-    expected = loss_with(mask_false_negatives=True) + by_hand(masked, [0, 0, 1])
+    expected = loss_with(mask_false_negatives=True) + by_hand(masked, [0, 0, 2])
     assert loss_with(mask_false_negatives=True, symmetric_weight=1.0) == pytest.approx(expected, abs=1e-9)
 
 
@@ -436,7 +434,7 @@ def test_two_processes_train_as_one_does(tmp_path: Path) -> None:
         checkpoints=tmp_path / "checkpoints",
         on_step=seen.append,
     )
-    assert seen == two.losses and two.batch_sizes == one.batch_sizes == [5, 5, 5, 5, 4] * 2 or True
+    assert seen == two.losses and two.batch_sizes == one.batch_sizes
     assert two.losses == pytest.approx(one.losses, abs=2e-4)
     assert [v["step"] for v in two.validations] == [0, 5, 10]
     assert two.validations[-1]["loss"] == pytest.approx(one.validations[-1]["loss"], abs=1e-3)

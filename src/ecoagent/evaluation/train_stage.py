@@ -34,7 +34,7 @@ from ecoagent.runs import (
     with_fields,
     write_json,
 )
-from ecoagent.settings import TrainSettings, result_settings
+from ecoagent.settings import TrainSettings, UserError, result_settings
 
 MODEL = "model"
 """Folder of the trained towers in the stage's shard."""
@@ -43,6 +43,9 @@ RECORD = "training.json"
 DECIMALS = 6
 CHECKPOINTS = "checkpoints"
 """Folder of the stage's unfinished training; the stage removes it when its shard is done."""
+
+NOT_RESULTS = {"checkpoint_every", "teacher_scores"}
+"""Settings that are no hyperparameters; the teacher's scores are known by their digest."""
 
 SECONDS_PER_ROW = 0.055
 """Measured for MiniLM towers on 2 cores at 64 tokens with one negative: a basis for estimates."""
@@ -89,11 +92,15 @@ def teacher_scores(path: Path | None) -> dict[tuple[str, str], float]:
     return found
 
 
+def _teacher_digest(path: Path | None) -> str | None:
+    if path is not None and not path.is_file():
+        raise UserError(f"train.teacher_scores: {path} is not there", remedy="give the file, or leave it out")
+    return None if path is None else sha256_file(path)
+
+
 def deviations(settings: TrainSettings) -> list[dict[str, Any]]:
     """Settings that differ from the paper's, which are the defaults."""
-    paper, here = (
-        s.model_dump(mode="json", exclude={"checkpoint_every"}) for s in (TrainSettings(), settings)
-    )
+    paper, here = (s.model_dump(mode="json", exclude=NOT_RESULTS) for s in (TrainSettings(), settings))
     return [
         {"setting": f"train.{name}", "paper": paper[name], "here": here[name]}
         for name in sorted(here)
@@ -119,9 +126,7 @@ class TrainStage(Stage):
         names = sorted({settings.query_encoder, settings.tool_encoder})
         key: dict[str, Any] = {name: store.digest(name) for name in names}
         if settings.teacher_scores is not None:
-            key["teacher_scores"] = sorted(
-                (*k, v) for k, v in teacher_scores(settings.teacher_scores).items()
-            )
+            key["teacher_scores"] = _teacher_digest(settings.teacher_scores)
         return key
 
     def estimate(self, ctx: RunContext) -> dict[str, Any]:
@@ -147,7 +152,7 @@ class TrainStage(Stage):
                 "set train.warmup_ratio for a run this short"
             )
         validation = validation_of(data, settings, limit)
-        before = None
+        before: Measured | None = None
         if settings.validate_every is None or validation.empty:
             towers = build_two_tower(
                 query_path,
@@ -174,7 +179,11 @@ class TrainStage(Stage):
         if before is None:
             before = {name: result.validations[0][name] for name in ("loss", "MRR")}
         after = validation.measure(load_two_tower(directory / MODEL), settings, seed)
-        found = {"untrained": before, "trained": after, "queries": len(validation.queries)}
+        found: dict[str, Measured | int] = {
+            "untrained": before,
+            "trained": after,
+            "queries": len(validation.queries),
+        }
         write_json(directory / RECORD, _record(ctx, rows, result, found, directory / MODEL))
 
     def merge(self, ctx: RunContext, results: list[ShardResult]) -> StageReport:
@@ -233,6 +242,7 @@ def _record(
         "batch_sizes": result.batch_sizes,
         "validation": validation,
         "curve": result.validations,
+        "teacher_scores": _teacher_digest(settings.teacher_scores),
         "stopping": {
             "metric": settings.early_stopping,
             "planned_steps": result.planned_steps,

@@ -14,6 +14,7 @@ from ecoagent.retrieval.checkpoints import BEST, WEIGHTS, CheckpointFolder, Prog
 from ecoagent.retrieval.encoders import SentenceEncoder
 from ecoagent.retrieval.pairs import TrainingRow
 from ecoagent.retrieval.validation import Validation
+from ecoagent.retrieval.workers import inside_torchrun
 from ecoagent.settings import TrainSettings, UserError
 
 OnStep = Callable[[float], None]
@@ -255,11 +256,13 @@ def fit(model: Any, job: Fit) -> Progress:
             save_strategy="no",
             logging_strategy="no",
             disable_tqdm=True,
-            ddp_backend="gloo" if on_cpu else None,
+            ddp_backend="gloo" if on_cpu and inside_torchrun() else None,
             ddp_find_unused_parameters=False,
             ddp_broadcast_buffers=False,
         )
         several = args.world_size > 1
+        # More GPUs than processes: the trainer would cut batches up between them.
+        args._n_gpu = min(1, args.n_gpu)
         own = [share(b, args.process_index, args.world_size, len(job.rows)) for b in batches]
         trainer = Trainer(
             model=model,

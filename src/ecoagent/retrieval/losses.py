@@ -212,8 +212,8 @@ class InfoNCELoss(nn.Module):
         if settings.symmetric_weight > 0:
             back = positives @ gather(queries).T / settings.temperature
             back = back.masked_fill(~((every != PAD) | own), float("-inf"))
-            # The mask read the other way: query j is no negative of tool i where tool i is a gold of query j.
-            back = back.masked_fill(~self._in_batch_mask(every, numbers).T, float("-inf"))
+            # Read the other way: query j is no negative of tool i where tool i is a gold of query j.
+            back = back.masked_fill(~self._in_batch_mask(every, numbers, once=False).T, float("-inf"))
             terms = terms + settings.symmetric_weight * functional.cross_entropy(
                 back, place, reduction="none"
             )
@@ -235,8 +235,11 @@ class InfoNCELoss(nn.Module):
         counts = self._counts.to(numbers.device)[numbers.clamp(min=0)]
         return torch.arange(negatives.shape[1], device=numbers.device) < counts[:, None]
 
-    def _in_batch_mask(self, queries: Tensor, tools: Tensor) -> Tensor:
-        """(queries, tools): whether a tool may count against a query; always true for its own."""
+    def _in_batch_mask(self, queries: Tensor, tools: Tensor, *, once: bool = True) -> Tensor:
+        """(queries, tools): whether a tool may count against a query; always true for its own.
+
+        With ``once`` a tool that is a hard negative of the query as well counts as that alone.
+        """
         shape = (len(queries), len(tools))
         if not self.settings.mask_false_negatives:
             return torch.ones(shape, dtype=torch.bool, device=queries.device)
@@ -244,13 +247,9 @@ class InfoNCELoss(nn.Module):
         allowed = []
         for number in queries.tolist():
             row = self._rows[max(number, 0)]
-            hard = set(row.negatives)
+            hard = set(row.negatives) if once else set()
             allowed.append(
-                [
-                    # A tool that is a hard negative of the query as well counts once, as that.
-                    t is None or t is row or not (t.group in row.gold_groups or t.tool in hard)
-                    for t in columns
-                ]
+                [t is None or t is row or not (t.group in row.gold_groups or t.tool in hard) for t in columns]
             )
         return torch.tensor(allowed, dtype=torch.bool, device=queries.device).view(shape)
 

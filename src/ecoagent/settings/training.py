@@ -50,7 +50,7 @@ class TrainSettings(Section):
     )
     distill_weight: float = Field(0.0, ge=0, description="Weight of a KL term to teacher scores.")
     distill_temperature: float = Field(1.0, gt=0, description="Teacher scores are divided by it.")
-    teacher_scores: Path | None = Field(
+    teacher_scores: Path | None = knob(
         None, description="JSON lines with query_id, tool_id, score, for every pair used; for distill_weight."
     )
     checkpoint_every: int | None = knob(
