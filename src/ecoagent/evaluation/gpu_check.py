@@ -85,6 +85,8 @@ def random_encoder(
                 hidden_dropout_prob=dropout,
                 attention_probs_dropout_prob=dropout,
                 pad_token_id=0,
+                # So that the first layer's output depends on the words, whatever the width.
+                initializer_range=hidden**-0.5,
             )
         )
     model.save_pretrained(str(folder))
@@ -211,7 +213,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if dry:
             settings = TrainSettings(
                 batch_size=8,
-                epochs=4,
+                epochs=10,
                 max_length=16,
                 warmup_ratio=0.1,
                 learning_rate=1e-3,
