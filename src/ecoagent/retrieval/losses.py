@@ -222,7 +222,7 @@ class InfoNCELoss(nn.Module):
         real = (numbers != PAD).to(terms.dtype)
         count = (every != PAD).sum()
         # The trainer averages the gradients of the processes, hence their number.
-        loss = (terms * real).sum() * (world_size() / count)
+        loss = (terms * real).sum() * (world_size() / count.to(terms.dtype))
         value = loss.detach().clone()
         if world_size() > 1:
             torch.distributed.all_reduce(value)
