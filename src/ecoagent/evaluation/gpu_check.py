@@ -14,7 +14,7 @@ import random
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +65,8 @@ def random_encoder(
         single="[CLS] $A [SEP]",
         special_tokens=[(name, vocabulary[name]) for name in ("[CLS]", "[SEP]")],
     )
-    fast = PreTrainedTokenizerFast(
+    make: Callable[..., Any] = PreTrainedTokenizerFast
+    fast = make(
         tokenizer_object=tokenizer,
         pad_token="[PAD]",
         unk_token="[UNK]",
@@ -111,7 +112,8 @@ def made_up(tools: int, words: int, seed: int = 0) -> tuple[list[TrainingRow], V
         f"{names[2 * n]} {names[2 * n + 1]} " + " ".join(rng.choices(filler, k=max(1, words - 2)))
         for n in range(tools)
     ]
-    rows, held = [], []
+    rows: list[TrainingRow] = []
+    held: list[TrainingRow] = []
     for n in range(tools):
         other = texts[(n + 1) % tools]
         for k in range(4):

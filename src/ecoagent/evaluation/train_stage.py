@@ -23,6 +23,7 @@ from ecoagent.retrieval import (
 )
 from ecoagent.runs import (
     NUMBER,
+    Kind,
     RunContext,
     Shard,
     ShardResult,
@@ -84,7 +85,7 @@ def teacher_scores(path: Path | None) -> dict[tuple[str, str], float]:
     if path is None:
         return {}
     remedy = "give JSON lines with query_id, tool_id and score in train.teacher_scores"
-    fields = {"query_id": str, "tool_id": str, "score": NUMBER}
+    fields: dict[str, Kind] = {"query_id": str, "tool_id": str, "score": NUMBER}
     found = {}
     for number, row in enumerate(read_jsonl(path, remedy=remedy), 1):
         with_fields(path, row, fields, within=f"line {number}", remedy=remedy)

@@ -157,7 +157,7 @@ def _figures(files: RunFiles, settings: Settings) -> dict[str, Figure]:
     return found | _growth_figures(files)
 
 
-def _validated(training: dict[str, Any]) -> str:
+def _validated(training: Mapping[str, Any]) -> str:
     curve = [point for point in training.get("curve", []) if point.get("MRR") is not None]
     if len(curve) < 2:
         return ""

@@ -223,12 +223,14 @@ def fit(model: Any, job: Fit) -> Progress:
             return self._train_dataloader
 
         def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
-            folder = Path(output_dir or self.args.output_dir)
+            folder = Path(output_dir or scratch)
             folder.mkdir(parents=True, exist_ok=True)
             torch.save(self.model.state_dict(), folder / WEIGHTS)
 
-        def _load_from_checkpoint(self, checkpoint_path: str) -> None:
-            weights = torch.load(Path(checkpoint_path) / WEIGHTS, map_location="cpu", weights_only=True)
+        def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+            weights = torch.load(
+                Path(resume_from_checkpoint) / WEIGHTS, map_location="cpu", weights_only=True
+            )
             self.model.load_state_dict(weights)
 
     with ExitStack() as stack:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -127,8 +127,8 @@ def gather(rows: Tensor) -> Tensor:
         found = [torch.empty_like(rows) for _ in range(world_size())]
         torch.distributed.all_gather(found, rows.contiguous())
         return torch.cat(found)
-    gathered: Tensor = _Gather.apply(rows)
-    return gathered
+    apply: Callable[[Tensor], Tensor] = _Gather.apply
+    return apply(rows)
 
 
 class InfoNCELoss(nn.Module):
