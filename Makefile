@@ -6,11 +6,12 @@ READY := $(VENV)/.ready
 PROFILE ?= local
 ARGS ?=
 
-.PHONY: help setup build test test-vllm lint doctor wheel lock clean
+.PHONY: help setup build test test-vllm gpu-check lint doctor wheel lock clean
 help:
 	@echo "make build   set up, then regenerate EcoAgent (PROFILE=local|smoke|paper, ARGS='--run NAME …')"
 	@echo "make test    set up, then lint, type-check and run every test"
 	@echo "make test-vllm  real vLLM on the CPU, in an environment of its own (4 GB, 10-15 min)"
+	@echo "make gpu-check  a short training and evaluation on a GPU, under 12 GB (ARGS=--cpu: dry run)"
 	@echo "make setup   virtual environment with locked dependencies; npm if there is none"
 	@echo "make lint    ruff and mypy"
 	@echo "make doctor  what of this machine can be used"
@@ -31,6 +32,9 @@ test: $(READY)
 
 test-vllm:
 	@PYTHON="$${PYTHON:-python3}" sh scripts/test_vllm.sh .venv-vllm
+
+gpu-check: $(READY)
+	@sh scripts/gpu_check.sh $(VENV) $(ARGS)
 
 lint: $(READY)
 	$(BIN)/ruff check .

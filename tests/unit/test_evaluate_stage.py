@@ -60,12 +60,36 @@ def test_training_record_says_what_was_done(done: RunContext) -> None:
     assert record["pairs"] == len(train) > 0
     assert len(record["losses"]) == len(record["batch_sizes"]) == len(record["epochs"]) > 0
     assert record["settings"]["temperature"] == 0.05 and record["settings"]["max_length"] == 16
+    assert record["curve"] == [] and record["stopping"] == {
+        "metric": "off",
+        "planned_steps": len(record["losses"]),
+        "stopped_early": False,
+        "kept_step": len(record["losses"]),
+    }
     named = {d["setting"]: d for d in record["deviations_from_paper"]}
     assert named["train.max_length"] == {"setting": "train.max_length", "paper": 256, "here": 16}
     assert "train.temperature" not in named
     assert set(record["validation"]["trained"]) == {"loss", "MRR"}
     assert len(record["weights"]) == 2
     assert "seconds" not in json.dumps(record)
+
+
+def test_a_validated_training_records_its_curve_and_why_it_ended(tmp_path: Path) -> None:
+    ctx = build(tmp_path, "train.validate_every=0.25", "train.early_stopping=MRR", "train.checkpoint_every=1")
+    execute(TrainStage(), ctx)
+    record = read_json(ctx.paths.core / "training.json")
+    curve, stopping = record["curve"], record["stopping"]
+    assert [p["step"] for p in curve] == sorted({p["step"] for p in curve}) and curve[0]["step"] == 0
+    assert {k: curve[0][k] for k in ("loss", "MRR")} == record["validation"]["untrained"]
+    best = max(curve, key=lambda p: (p["MRR"], -p["step"]))
+    assert stopping["kept_step"] == best["step"] and stopping["metric"] == "MRR"
+    assert best["MRR"] == pytest.approx(record["validation"]["trained"]["MRR"], abs=1e-6)
+    assert stopping["stopped_early"] == (len(record["losses"]) < stopping["planned_steps"])
+    named = {d["setting"] for d in record["deviations_from_paper"]}
+    assert "train.early_stopping" in named and "train.checkpoint_every" not in named
+    assert "checkpoint_every" not in record["settings"]
+    # Nothing is left of the checkpoints.
+    assert [p.name for p in (ctx.paths.raw / "train").iterdir()] == ["all"]
 
 
 def test_offline_table_covers_every_ranker_and_split(done: RunContext) -> None:

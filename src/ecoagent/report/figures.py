@@ -189,16 +189,61 @@ def dynamic_figure(series: Sequence[Series], onset: int) -> bytes:
     return _png(plt, figure)
 
 
-def loss_figure(losses: Sequence[float]) -> bytes:
-    """Training loss by step, with its running mean."""
+def loss_figure(losses: Sequence[float], curve: Sequence[Mapping[str, Any]] = (), kept: int = 0) -> bytes:
+    """Training loss by step, with its running mean; below it what validations on the way gave.
+
+    Args:
+        losses: loss of each step.
+        curve: ``step``, ``loss`` and ``MRR`` of each validation, the first of step 0.
+        kept: step whose weights were kept; marked where it is not the last.
+    """
     plt = _pyplot()
-    figure, axis = plt.subplots(figsize=(7.2, 2.3), layout="constrained")
+    validated = [point for point in curve if point.get("MRR") is not None]
+    rows = 2 if len(validated) > 1 else 1
+    figure, axes = plt.subplots(
+        rows,
+        1,
+        figsize=(7.2, 2.3 if rows == 1 else 4.0),
+        sharex=True,
+        squeeze=False,
+        layout="constrained",
+    )
+    axis = axes[0, 0]
     steps = list(range(1, len(losses) + 1))
     axis.plot(steps, losses, color=PALETTE[5], linewidth=0.8, marker="." if len(losses) < 60 else None)
     width = max(1, len(losses) // 10)
     running = [sum(losses[max(0, i - width) : i]) / min(i, width) for i in steps]
     axis.plot(steps, running, color=PALETTE[0], linewidth=1.6)
-    axis.set_xlabel(f"step (bold: mean of {width} steps)")
+    axes[-1, 0].set_xlabel(f"step (bold: mean of {width} steps)")
     axis.set_ylabel("InfoNCE loss")
+    if rows == 2:
+        at = [point["step"] for point in validated]
+        axis.plot(
+            at, [p["loss"] for p in validated], color=PALETTE[1], marker="o", markersize=3.5, linewidth=1.2
+        )
+        axis.annotate(
+            "validation",
+            (at[-1], validated[-1]["loss"]),
+            xytext=(0, 7),
+            textcoords="offset points",
+            ha="right",
+            fontsize=8,
+            color=PALETTE[1],
+        )
+        below = axes[1, 0]
+        below.plot(at, [p["MRR"] for p in validated], color=PALETTE[2], marker="o", markersize=3.5)
+        below.set_ylabel("validation MRR")
+        for panel in axes[:, 0] if 0 < kept < len(losses) else ():
+            panel.axvline(kept, color=MUTED, linewidth=1, linestyle="--")
+        if 0 < kept < len(losses):
+            below.annotate(
+                "kept",
+                (kept, 0),
+                xycoords=("data", "axes fraction"),
+                xytext=(4, 4),
+                textcoords="offset points",
+                fontsize=8,
+                color=MUTED,
+            )
     axis.set_ylim(bottom=0)
     return _png(plt, figure)

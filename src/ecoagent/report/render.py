@@ -160,9 +160,14 @@ def _figures(files: RunFiles, settings: Settings) -> dict[str, Figure]:
     if losses:
         found["loss"] = Figure(
             "loss.png",
-            figures.loss_figure(losses),
-            f"Training loss over {len(losses)} steps, from {losses[0]:.3f} to {losses[-1]:.3f}.",
-            "InfoNCE loss (Eq. 3) of the dual encoder.",
+            figures.loss_figure(
+                losses,
+                files.training.get("curve", []),
+                files.training.get("stopping", {}).get("kept_step", 0),
+            ),
+            f"Training loss over {len(losses)} steps, from {losses[0]:.3f} to {losses[-1]:.3f}"
+            f"{_validated(files.training)}.",
+            "InfoNCE loss (Eq. 3) of the dual encoder, and its validation where it was validated on the way.",
         )
     return found | _growth_figures(files)
 
@@ -195,6 +200,15 @@ def _comparison_figures(section: Mapping[str, Any], files: ComparisonFiles) -> d
             "is there (below).",
         )
     return found
+
+
+def _validated(training: Mapping[str, Any]) -> str:
+    curve = [point for point in training.get("curve", []) if point.get("MRR") is not None]
+    if len(curve) < 2:
+        return ""
+    return (
+        f"; validation MRR from {curve[0]['MRR']:.3f} to {curve[-1]['MRR']:.3f} over {len(curve)} validations"
+    )
 
 
 def _growth_figures(files: RunFiles) -> dict[str, Figure]:

@@ -22,7 +22,8 @@ from ecoagent.retrieval.runs import RankedList, RankedRun, TextSet
 from ecoagent.retrieval.sparse import SparseTexts, load_sparse, rank_sparse
 from ecoagent.retrieval.stored import StoredEncoder, StoreSize, store_folder, store_size, stored_encoder
 from ecoagent.retrieval.towers import build_two_tower, save_two_tower
-from ecoagent.retrieval.training import TrainingResult, contrastive_loss, train_two_tower, warmup_steps
+from ecoagent.retrieval.training import TrainingResult, train_two_tower, warmup_steps
+from ecoagent.retrieval.validation import Measured, Validation, contrastive_loss, validation_steps
 
 __all__ = [
     "BASELINES",
@@ -36,6 +37,7 @@ __all__ = [
     "EndpointEncoder",
     "Hit",
     "LoadedIndex",
+    "Measured",
     "NotAvailable",
     "RankedList",
     "RankedRun",
@@ -50,6 +52,7 @@ __all__ = [
     "ToolIndex",
     "TrainingResult",
     "TrainingRow",
+    "Validation",
     "build_two_tower",
     "contrastive_loss",
     "find_ranker",
@@ -74,5 +77,6 @@ __all__ = [
     "stored_encoder",
     "train_two_tower",
     "training_rows",
+    "validation_steps",
     "warmup_steps",
 ]

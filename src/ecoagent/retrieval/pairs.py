@@ -29,6 +29,8 @@ class TrainingRow:
     """Duplicate group of the positive."""
     gold_groups: frozenset[str]
     """Duplicate groups of every gold of the query."""
+    teacher: tuple[float, ...] | None = None
+    """Teacher scores of the positive and then of each negative; none = not known."""
 
 
 def training_rows(
@@ -39,6 +41,7 @@ def training_rows(
     *,
     split: str,
     hard_negatives: int,
+    teacher: Mapping[tuple[str, str], float] | None = None,
 ) -> list[TrainingRow]:
     """Rows of one split, sorted by query and tool.
 
@@ -52,6 +55,7 @@ def training_rows(
         groups: tool id to duplicate group.
         split: split whose pairs are used; no other is looked at.
         hard_negatives: H, negatives per row.
+        teacher: (query id, tool id) to a teacher's score; a row that lacks one of its own has none.
 
     Raises:
         UserError: a pair names a query or tool that is in no table.
@@ -79,9 +83,19 @@ def training_rows(
         chosen = list(dict.fromkeys(p.tool_id for p in ordered))[:hard_negatives]
         negatives = tuple(tool_texts[tool] for tool in chosen)
         for tool in sorted(set(tools)):
-            text = tool_texts[tool]
+            scores = [(teacher or {}).get((query, candidate)) for candidate in (tool, *chosen)]
+            known = tuple(score for score in scores if score is not None)
             rows.append(
-                TrainingRow(query, query_texts[query], tool, text, negatives, groups[tool], gold_groups)
+                TrainingRow(
+                    query,
+                    query_texts[query],
+                    tool,
+                    tool_texts[tool],
+                    negatives,
+                    groups[tool],
+                    gold_groups,
+                    known if len(known) == len(scores) else None,
+                )
             )
     return rows
 
@@ -90,7 +104,7 @@ _AGAIN = "synthesize again, so that the tables belong together"
 
 
 def plan_batches(
-    rows: Sequence[TrainingRow], batch_size: int, epochs: float, seed: int
+    rows: Sequence[TrainingRow], batch_size: int, epochs: float, seed: int, *, masked: bool = False
 ) -> list[tuple[int, list[int]]]:
     """Every batch of a training as (epoch, row numbers), each row once an epoch.
 
@@ -104,16 +118,18 @@ def plan_batches(
         batch_size: rows per batch at most.
         epochs: passes over the rows; need not be whole.
         seed: of the shuffles.
+        masked: the loss masks golds of other rows' queries, so that a batch may hold them; a duplicate
+            group still comes once.
     """
     plan: list[tuple[int, list[int]]] = []
     for epoch in range(math.ceil(epochs)):
-        batches = _pack(rows, batch_size, random.Random(f"{seed}:batches:{epoch}"))
+        batches = _pack(rows, batch_size, random.Random(f"{seed}:batches:{epoch}"), masked)
         share = min(1.0, epochs - epoch)
         plan += [(epoch, batch) for batch in batches[: math.ceil(share * len(batches))]]
     return plan
 
 
-def _pack(rows: Sequence[TrainingRow], batch_size: int, rng: random.Random) -> list[list[int]]:
+def _pack(rows: Sequence[TrainingRow], batch_size: int, rng: random.Random, masked: bool) -> list[list[int]]:
     waiting: dict[str, list[int]] = defaultdict(list)
     for number in rng.sample(range(len(rows)), len(rows)):
         waiting[rows[number].group].append(number)
@@ -132,8 +148,9 @@ def _pack(rows: Sequence[TrainingRow], batch_size: int, rng: random.Random) -> l
             if fit is not None:
                 waiting[group].remove(fit)
                 batch.append(fit)
-                golds |= rows[fit].gold_groups
-                groups.add(group)
+                if not masked:
+                    golds |= rows[fit].gold_groups
+                    groups.add(group)
         for group in seen:
             if waiting[group]:
                 heapq.heappush(heap, (-len(waiting[group]), rng.random(), group))

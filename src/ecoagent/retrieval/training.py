@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import math
 import os
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from ecoagent.retrieval.encoders import SentenceEncoder
+from ecoagent.retrieval.checkpoints import CheckpointFolder, training_key
+from ecoagent.retrieval.fitting import Fit, OnStep, fit
 from ecoagent.retrieval.pairs import TrainingRow, plan_batches
 from ecoagent.retrieval.towers import build_two_tower, save_two_tower
+from ecoagent.retrieval.validation import Validation, validation_steps
+from ecoagent.retrieval.workers import inside_torchrun, launch
 from ecoagent.settings import TrainSettings, UserError
-
-OnStep = Callable[[float], None]
-"""Called with the loss of the step just done."""
 
 
 @dataclass(frozen=True)
@@ -31,15 +28,36 @@ class TrainingResult:
     epochs: list[int]
     """Epoch of each step, from 0."""
     batch_sizes: list[int]
-    """Rows of each step's batch."""
+    """Rows of each step's batch, of all processes together."""
     warmup_steps: int
     precision: str
     """float32, float16 or bfloat16."""
+    validations: list[dict[str, Any]] = field(default_factory=list)
+    """``step``, ``loss`` and ``MRR`` of each validation on the way, the first of step 0."""
+    kept_step: int = 0
+    """Step whose weights were kept: the last, or the best with early stopping."""
+    planned_steps: int = 0
+    """Steps the training would take without stopping early."""
 
     @property
     def steps(self) -> int:
         """Optimizer steps taken."""
         return len(self.losses)
+
+
+@dataclass(frozen=True)
+class TrainingJob:
+    """All that a training depends on, for this process or for several."""
+
+    rows: tuple[TrainingRow, ...]
+    settings: TrainSettings
+    query_path: Path
+    tool_path: Path
+    output: Path
+    seed: int
+    device: str | None
+    validation: Validation | None
+    checkpoints: Path | None
 
 
 def train_two_tower(
@@ -52,11 +70,13 @@ def train_two_tower(
     seed: int,
     on_step: OnStep | None = None,
     device: str | None = None,
+    validation: Validation | None = None,
+    checkpoints: Path | None = None,
 ) -> TrainingResult:
     """Train f_Q and f_T on ``rows`` and save them in ``output``.
 
     Two trainings of the same rows with the same seed on the same machine and number of threads
-    give the same bytes.
+    give the same bytes, also where one of them was killed and went on from its checkpoint.
 
     Args:
         rows: positives with their negatives, of the train split alone.
@@ -66,39 +86,91 @@ def train_two_tower(
         output: folder for the trained towers.
         seed: of batches and dropout.
         on_step: told the loss of each step.
-        device: torch device; none = a GPU if there is one.
+        device: torch device; none = a GPU if there is one, or one a process.
+        validation: what is measured every ``settings.validate_every``.
+        checkpoints: folder for checkpoints, each ``settings.checkpoint_every`` steps; a training that
+            was killed goes on from there. It is removed at the end. None = no checkpoints.
 
     Raises:
-        UserError: no rows, or the loss is no longer a number.
+        UserError: no rows, the loss is no longer a number, or there is nothing to stop early by.
     """
     if not rows:
         raise UserError(
             "there are no training pairs in the train split",
             remedy="synthesize more queries, or lower synthesis.cold_fraction",
         )
+    if settings.early_stopping != "off" and (validation is None or validation.empty):
+        raise UserError(
+            f"train.early_stopping = {settings.early_stopping!r} needs validation queries and there are none",
+            remedy="synthesize more queries, or set train.early_stopping = 'off'",
+        )
+    job = TrainingJob(
+        tuple(rows), settings, query_path, tool_path, output, seed, device, validation, checkpoints
+    )
+    if settings.processes > 1 and not inside_torchrun():
+        found: TrainingResult = launch(job, settings.processes, on_step)
+        return found
+    return run_job(job, on_step)
+
+
+def run_job(job: TrainingJob, on_step: OnStep | None) -> TrainingResult:
+    """Train in this process; under torchrun each process calls it, and the first one writes."""
     import torch
     from transformers import set_seed
 
-    plan = plan_batches(rows, settings.batch_size, settings.epochs, seed)
-    on_gpu = (device or ("cuda" if torch.cuda.is_available() else "cpu")).startswith("cuda")
+    rows, settings, seed = job.rows, job.settings, job.seed
+    plan = plan_batches(
+        rows, settings.batch_size, settings.epochs, seed, masked=settings.mask_false_negatives
+    )
+    device = job.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    on_gpu = device.startswith("cuda")
+    if on_gpu and inside_torchrun():
+        device = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
     precision = _precision(on_gpu and settings.mixed_precision)
     warmup = warmup_steps(settings, len(plan))
+    folder = _checkpoints(job, [device.partition(":")[0], precision])
+    every = settings.validate_every if job.validation is not None else None
     with _deterministic():
         # Weights that a folder lacks are drawn at random when it is loaded.
         set_seed(seed)
         model = build_two_tower(
-            query_path,
-            tool_path,
+            job.query_path,
+            job.tool_path,
             pooling=settings.pooling,
             max_length=settings.max_length,
             query_prefix=settings.query_prefix,
             tool_prefix=settings.tool_prefix,
-            device=device if on_gpu or device else "cpu",
+            device=device,
         )
-        losses = _fit(model, rows, [batch for _, batch in plan], settings, warmup, precision, seed, on_step)
-    save_two_tower(model.eval(), output)
+        progress = fit(
+            model,
+            Fit(
+                rows,
+                [batch for _, batch in plan],
+                settings,
+                warmup,
+                precision,
+                seed,
+                job.validation,
+                validation_steps(every, len(plan), settings.epochs),
+                folder,
+                on_step,
+            ),
+        )
+    done = plan[: len(progress.losses)]
+    if os.environ.get("RANK", "0") == "0" or not inside_torchrun():
+        save_two_tower(model.eval(), job.output)
+        if folder is not None:
+            folder.clear()
     return TrainingResult(
-        losses, [epoch for epoch, _ in plan], [len(batch) for _, batch in plan], warmup, precision
+        progress.losses,
+        [epoch for epoch, _ in done],
+        [len(batch) for _, batch in done],
+        warmup,
+        precision,
+        progress.validations,
+        progress.best_step,
+        len(plan),
     )
 
 
@@ -107,6 +179,19 @@ def warmup_steps(settings: TrainSettings, steps: int) -> int:
     if settings.warmup_ratio is not None:
         return math.ceil(settings.warmup_ratio * steps)
     return settings.warmup_steps or 0
+
+
+def _checkpoints(job: TrainingJob, machine: Sequence[str]) -> CheckpointFolder | None:
+    if job.checkpoints is None or job.settings.checkpoint_every is None:
+        return None
+    import sentence_transformers
+    import torch
+    import transformers
+
+    versions = [module.__version__ for module in (torch, transformers, sentence_transformers)]
+    towers = (job.query_path, job.tool_path)
+    key = training_key(job.rows, job.settings, job.seed, job.validation, towers, [*machine, *versions])
+    return CheckpointFolder(job.checkpoints, key)
 
 
 def _precision(mixed: bool) -> str:
@@ -132,136 +217,3 @@ def _deterministic() -> Iterator[None]:
         yield
     finally:
         torch.use_deterministic_algorithms(before, warn_only=warn_only)
-
-
-def _columns(rows: Sequence[TrainingRow], width: int, query_prefix: str, tool_prefix: str) -> dict[str, Any]:
-    """Columns of the training set. A row with too few negatives repeats its gold; the label masks it."""
-    columns: dict[str, Any] = {
-        "query": [query_prefix + row.query for row in rows],
-        "tool": [tool_prefix + row.tool for row in rows],
-    }
-    for place in range(width):
-        columns[f"negative_{place}"] = [
-            tool_prefix + (row.negatives[place] if place < len(row.negatives) else row.tool) for row in rows
-        ]
-    columns["label"] = [len(row.negatives) for row in rows]
-    return columns
-
-
-def _fit(
-    model: Any,
-    rows: Sequence[TrainingRow],
-    batches: list[list[int]],
-    settings: TrainSettings,
-    warmup: int,
-    precision: str,
-    seed: int,
-    on_step: OnStep | None,
-) -> list[float]:
-    from datasets import Dataset
-    from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments
-    from sentence_transformers.base.sampler import DefaultBatchSampler
-    from transformers import PrinterCallback, TrainerCallback
-
-    from ecoagent.retrieval.losses import InfoNCELoss
-
-    width = max(len(row.negatives) for row in rows)
-    columns = _columns(rows, width, settings.query_prefix, settings.tool_prefix)
-    loss = InfoNCELoss(model, settings.temperature)
-
-    class PlannedBatches(DefaultBatchSampler):
-        """The planned batches, in order: the whole training is one pass of the trainer's."""
-
-        def __iter__(self) -> Iterator[list[int]]:
-            return iter(batches)
-
-        def __len__(self) -> int:
-            return len(batches)
-
-    class Watch(TrainerCallback):
-        """Reports each step and stops a training that has diverged."""
-
-        def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-            if not math.isfinite(loss.values[-1]):
-                raise UserError(
-                    f"training diverged: the loss of step {state.global_step} is {loss.values[-1]}",
-                    remedy="lower train.learning_rate",
-                )
-            if on_step is not None:
-                on_step(loss.values[-1])
-
-    class Trainer(SentenceTransformerTrainer):
-        """The trainer without a model card, which would draw sample texts and show a progress bar."""
-
-        def add_model_card_callback(self, default_args_dict: dict[str, Any]) -> None:
-            return None
-
-    with tempfile.TemporaryDirectory() as scratch:
-        trainer = Trainer(
-            model=model,
-            args=SentenceTransformerTrainingArguments(
-                output_dir=scratch,
-                num_train_epochs=1,
-                per_device_train_batch_size=settings.batch_size,
-                learning_rate=settings.learning_rate,
-                warmup_steps=warmup,
-                batch_sampler=PlannedBatches,
-                router_mapping={name: "query" if name == "query" else "document" for name in columns},
-                use_cpu=model.device.type == "cpu",
-                fp16=precision == "float16",
-                bf16=precision == "bfloat16",
-                seed=seed,
-                data_seed=seed,
-                report_to=[],
-                save_strategy="no",
-                logging_strategy="no",
-                disable_tqdm=True,
-            ),
-            train_dataset=Dataset.from_dict(columns),
-            loss=loss,
-            callbacks=[Watch()],
-        )
-        trainer.remove_callback(PrinterCallback)
-        trainer.train()
-    return loss.values
-
-
-def contrastive_loss(
-    encoder: SentenceEncoder, rows: Sequence[TrainingRow], *, batch_size: int, temperature: float, seed: int
-) -> float:
-    """Mean InfoNCE of ``rows`` in batches as in training, without dropout: the validation loss.
-
-    Raises:
-        UserError: no rows.
-    """
-    if not rows:
-        raise UserError(
-            "there are no pairs to take the loss of", remedy="give rows of a split that has pairs"
-        )
-    import torch
-
-    from ecoagent.retrieval.losses import info_nce
-
-    texts = sorted({text for row in rows for text in (row.tool, *row.negatives)})
-    place = {text: n for n, text in enumerate(texts)}
-    tools = encoder.encode_documents(texts)
-    queries = encoder.encode_queries([row.query for row in rows])
-    total = 0.0
-    for _, batch in plan_batches(rows, batch_size, 1, seed):
-        chosen = [rows[n] for n in batch]
-        width = max(len(row.negatives) for row in chosen)
-        negatives, mask = None, None
-        if width:
-            lengths = np.array([len(row.negatives) for row in chosen])
-            filled = [row.negatives + (row.tool,) * (width - len(row.negatives)) for row in chosen]
-            negatives = torch.from_numpy(tools[[[place[text] for text in row] for row in filled]])
-            mask = torch.from_numpy(np.arange(width) < lengths[:, None])
-        value = info_nce(
-            torch.from_numpy(queries[batch]),
-            torch.from_numpy(tools[[place[row.tool] for row in chosen]]),
-            negatives,
-            temperature=temperature,
-            negative_mask=mask,
-        )
-        total += float(value) * len(batch)
-    return total / len(rows)

@@ -25,8 +25,8 @@ from ecoagent.settings.sections import (
     PublishSettings,
     ReliabilitySettings,
     SynthesisSettings,
-    TrainSettings,
 )
+from ecoagent.settings.training import TrainSettings
 
 __all__ = [
     "AuditSettings",

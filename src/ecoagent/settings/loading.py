@@ -31,8 +31,8 @@ from ecoagent.settings.sections import (
     ReliabilitySettings,
     Section,
     SynthesisSettings,
-    TrainSettings,
 )
+from ecoagent.settings.training import TrainSettings
 
 ENV_PREFIX = "ECOAGENT_"
 ENV_RESERVED = frozenset({"ECOAGENT_API_KEY", "ECOAGENT_HOME", "ECOAGENT_PROFILE"})

@@ -283,25 +283,6 @@ class LabelingSettings(Section):
         return shares
 
 
-class TrainSettings(Section):
-    """The dual encoder (Eq. 1-3); values of Section 4.1."""
-
-    query_encoder: str = Field("facebook/dragon-plus-query-encoder", description="f_Q.")
-    tool_encoder: str = Field("facebook/dragon-plus-context-encoder", description="f_T.")
-    pooling: Literal["cls", "mean"] = Field("cls", description="CLS (Section 3.2.1).")
-    epochs: float = Field(1.0, gt=0, le=1000, description="Section 4.1.")
-    batch_size: int = Field(8, ge=2, description="Section 4.1.")
-    learning_rate: float = Field(1e-5, gt=0, description="Section 4.1.")
-    warmup_steps: int | None = Field(1000, ge=0, description="Section 4.1.")
-    warmup_ratio: Fraction | None = Field(None, description="Instead of warmup_steps where a run is short.")
-    temperature: float = Field(0.05, gt=0, description="tau of Eq. 3 (Section 4.1).")
-    max_length: int = Field(256, ge=8, description="Tokens (Section 4.1).")
-    hard_negatives: int = Field(1, ge=0, description="Mined negatives per pair used in the loss.")
-    mixed_precision: bool = Field(True, description="On a GPU only (Section 4.1).")
-    query_prefix: str = Field("", description="Same in training and evaluation.")
-    tool_prefix: str = Field("", description="Same in training and evaluation.")
-
-
 class EvaluateSettings(Section):
     """Tables 1 and 2."""
 
