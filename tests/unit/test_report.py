@@ -11,12 +11,14 @@ from typing import Any
 import polars as pl
 import pytest
 
+from ecoagent.evaluation.round_trip import encoders_of
 from ecoagent.publish import PublishStage
 from ecoagent.report import ReportStage, RunFiles, render_report
 from ecoagent.report.figures import dynamic_figure, mrr_figure, reliability_figure
 from ecoagent.report.generation import Cut, agreement, origin_rows, rank_counts, reject_steps
+from ecoagent.report.generation import ablation as ablation_of
 from ecoagent.report.labelled import calibration_facts, gold_overlap, hard_cases, pooling
-from ecoagent.report.measured import labeller_tables, review_section, shipped_labeller
+from ecoagent.report.measured import labeller_tables, review_section, shipped_labeller, shipped_round_trip
 from ecoagent.report.results import read_dynamic, read_offline
 from ecoagent.report.stage import read_files
 from ecoagent.report.throughput import throughput_rows
@@ -87,7 +89,7 @@ def test_page_is_self_contained_and_well_formed(page: str) -> None:
     checker.feed(page)
     assert checker.open == []
     assert all(source.startswith("data:") for source in checker.loads)
-    assert len(checker.images) == 9 and all(i.get("alt") for i in checker.images)
+    assert len(checker.images) == 10 and all(i.get("alt") for i in checker.images)
     assert {f"#{i}" for i in checker.ids} >= checker.anchors and len(checker.anchors) == 14
     assert "@import" not in page and "url(" not in page
 
@@ -355,6 +357,28 @@ def test_without_a_judged_labeller_of_its_own_a_run_shows_the_shipped_one(run: R
     for table in labeller_tables(shipped_labeller(run.settings.llm.model)):
         assert table["title"] in unescape(page) and table["enough"] is not None
     assert shipped_labeller("another-verifier") is None
+
+
+def test_without_a_round_trip_ablation_of_its_own_a_run_shows_the_shipped_one(
+    run: RunContext, page: str
+) -> None:
+    encoders = encoders_of(run.settings)
+    shipped = shipped_round_trip(encoders)
+    assert shipped is not None and shipped_round_trip([*encoders[:1], "another"]) is None
+    assert (
+        read_files(run).round_trip_shipped and "Measured once for the release on the reference build" in page
+    )
+    found = ablation_of(shipped)
+    assert found is not None
+    assert {r["arm"] for g in found["groups"] for r in g["rows"]} >= {
+        "untrained",
+        "all",
+        "both",
+        "random_both",
+    }
+    for group in found["groups"]:
+        for row in group["rows"]:
+            assert f"{row['mrr']:.3f}" in page, row["arm"]
 
 
 def test_a_models_judgement_is_never_a_persons() -> None:

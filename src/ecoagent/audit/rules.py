@@ -44,6 +44,8 @@ RANGES: dict[str, tuple[float | None, float | None]] = {
     "tokens_out": COUNT,
     "step": COUNT,
     "downloads": COUNT,
+    "iteration": COUNT,
+    "searched_as": COUNT,
 }
 """Closed range of every numeric column, by name; a numeric column without one is a TypeError."""
 
