@@ -90,7 +90,7 @@ def test_page_is_self_contained_and_well_formed(page: str) -> None:
     assert checker.open == []
     assert all(source.startswith("data:") for source in checker.loads)
     assert len(checker.images) == 10 and all(i.get("alt") for i in checker.images)
-    assert {f"#{i}" for i in checker.ids} >= checker.anchors and len(checker.anchors) == 14
+    assert {f"#{i}" for i in checker.ids} >= checker.anchors and len(checker.anchors) == 15
     assert "@import" not in page and "url(" not in page
 
 
