@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ecoagent.retrieval import Embeddings, RankedRun
+from ecoagent.retrieval import RRF_CONSTANT, Embeddings, RankedRun
+from ecoagent.retrieval.fusion import fuse_rankings
 from ecoagent.retrieval.runs import SCORE_DECIMALS
 from ecoagent.settings import UserError
 
@@ -92,11 +93,11 @@ def fit_gate(gaps: Sequence[float], right: Sequence[bool]) -> Gate:
 def fuse_runs(
     runs: Sequence[RankedRun],
     *,
-    rrf_k: int = 60,
+    rrf_k: int = RRF_CONSTANT,
     last: Mapping[str, int] | None = None,
     name: str = "fused",
 ) -> RankedRun:
-    """Reciprocal-rank fusion of the iterations (Cormack et al. 2009): sum of 1 / (k + rank).
+    """Reciprocal-rank fusion of the iterations, see ``retrieval.fusion``.
 
     A ranking that an iteration only carried on is the same list, and counts once.
 
@@ -118,13 +119,9 @@ def fuse_runs(
         for run in runs[: most + 1]:
             if run.tool_ids[n] not in lists:
                 lists.append(run.tool_ids[n])
-        total: dict[str, float] = {}
-        for found in lists:
-            for rank, tool in enumerate(found, 1):
-                total[tool] = total.get(tool, 0.0) + 1 / (rrf_k + rank)
-        best = sorted(total, key=lambda tool: (-round(total[tool], 12), tool))
+        best, sums = fuse_rankings(lists, constant=rrf_k)
         tool_ids.append(best)
-        scores.append([round(total[tool], 12) for tool in best])
+        scores.append(sums)
     return RankedRun(name, runs[0].query_ids, tool_ids, scores)
 
 

@@ -3,13 +3,30 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from ecoagent.retrieval.runs import RankedRun
 from ecoagent.settings import UserError
 
 RRF_CONSTANT = 60
 """k of the formula (Cormack, Clarke and Büttcher, "Reciprocal Rank Fusion", SIGIR 2009)."""
+
+
+def fuse_rankings(
+    rankings: Iterable[Sequence[str]], *, constant: float = RRF_CONSTANT
+) -> tuple[list[str], list[float]]:
+    """Tools of rankings of one query by the sum of 1 / (``constant`` + rank), best first, and the sums.
+
+    Ties are broken by tool id, whatever the order of the rankings.
+    """
+    shares: dict[str, list[float]] = {}
+    for ranking in rankings:
+        for rank, tool in enumerate(ranking, start=1):
+            shares.setdefault(tool, []).append(1.0 / (constant + rank))
+    # fsum rounds once: equal shares in another order give an equal sum.
+    sums = {tool: math.fsum(parts) for tool, parts in shares.items()}
+    best = sorted(sums, key=lambda tool: (-sums[tool], tool))
+    return best, [sums[tool] for tool in best]
 
 
 def reciprocal_rank_fusion(
@@ -34,13 +51,7 @@ def reciprocal_rank_fusion(
             )
     tool_ids, scores = [], []
     for row in range(len(queries)):
-        shares: dict[str, list[float]] = {}
-        for run in runs:
-            for rank, tool in enumerate(run.tool_ids[row], start=1):
-                shares.setdefault(tool, []).append(1.0 / (constant + rank))
-        # fsum rounds once: equal shares in another order give an equal sum.
-        sums = {tool: math.fsum(parts) for tool, parts in shares.items()}
-        best = sorted(sums, key=lambda tool: (-sums[tool], tool))[:k]
-        tool_ids.append(best)
-        scores.append([sums[tool] for tool in best])
+        best, sums = fuse_rankings((run.tool_ids[row] for run in runs), constant=constant)
+        tool_ids.append(best[:k])
+        scores.append(sums[:k])
     return RankedRun(name, queries, tool_ids, scores)
