@@ -36,9 +36,10 @@ def test_replay_gives_every_table_byte_for_byte(replayed: RunContext) -> None:
     assert folder is not None
     differences = compare(replayed, folder)
     assert [d for d in differences if not d.machine] == []
-    if load_statistics(folder)["machine"] == read_json(replayed.paths.manifest)["processor"]:
+    known = load_statistics(folder)
+    if read_json(replayed.paths.manifest)["processor"] in {known["machine"], *known["elsewhere"]}:
         assert differences == []
-    else:
+    elif differences:
         pytest.skip(
             f"NOT RUN: {len(differences)} tables hold cosines of another kind of processor; "
             "their content is equal, their bytes were not compared"

@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 from ecoagent.cli.freezing import freeze as freeze_command
 from ecoagent.llm import ReferenceResponses, ResponseStore, StoredEngine, open_reference, write_reference
 from ecoagent.models import ModelStore
-from ecoagent.publish.reference import STAGES, freeze, load_statistics, statistics, table_facts
+from ecoagent.publish.reference import STAGES, compare, freeze, load_statistics, statistics, table_facts
 from ecoagent.runs import RunContext, read_rows, read_table, sha256_file, write_json, write_table
-from ecoagent.schema import QueryRow, ScoredTool
+from ecoagent.schema import QueryRow, ScoredTool, VerdictRow
 from ecoagent.settings import SynthesisSettings, UserError, load_settings
 from ecoagent.synthesis.generate import generate
 from ecoagent.synthesis.plan import by_group, live_tools
@@ -130,12 +130,15 @@ def test_a_live_run_and_its_replay_are_the_same_reference_build(tmp_path: Path) 
 
 
 TABLE = {"rows": 1, "sha256": "a", "content": None}
-WHOLE = {"prompts": {}, "models": {}, "tables": {"duplicates": TABLE}}
+WHOLE = {"prompts": {}, "models": {}, "tables": {"duplicates": TABLE}, "machine": "m"}
 
 
 def test_a_whole_reference_build_is_read(tmp_path: Path) -> None:
     write_json(tmp_path / "statistics.json", WHOLE)
-    assert load_statistics(tmp_path) == WHOLE
+    assert load_statistics(tmp_path) == WHOLE | {"elsewhere": {}}
+    more = WHOLE | {"elsewhere": {"another": {"duplicates": "b"}}}
+    write_json(tmp_path / "statistics.json", more)
+    assert load_statistics(tmp_path) == more
 
 
 @pytest.mark.parametrize(
@@ -147,6 +150,7 @@ def test_a_whole_reference_build_is_read(tmp_path: Path) -> None:
         (b"{}", "'prompts' is missing"),
         (json.dumps(WHOLE | {"models": 3}).encode(), "'models' is not an object"),
         (json.dumps(WHOLE | {"tables": {}}).encode(), "'tables' names no table"),
+        (json.dumps(WHOLE | {"elsewhere": {"x": {}}}).encode(), "'elsewhere.x.duplicates' is missing"),
         (json.dumps(WHOLE | {"tables": {"t": 5}}).encode(), "'tables.t' is not an object"),
         (json.dumps(WHOLE | {"tables": {"t": {"rows": 1}}}).encode(), "'tables.t.sha256' is missing"),
         (json.dumps(WHOLE | {"tables": {"t": TABLE | {"rows": "1"}}}).encode(), "'tables.t.rows' is not"),
@@ -214,3 +218,33 @@ def test_the_command_ends_with_code_2(
     write_json(finished.paths.manifest, content | {"settings": [1]})
     ended = CliRunner().invoke(app, [*named, "--check", "--out", str(tmp_path)])
     assert ended.exit_code == 2 and "holds no recorded settings" in ended.output
+
+
+def test_sums_of_another_processor_are_kept_and_recognised(
+    finished: RunContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = "ecoagent.publish.reference"
+    monkeypatch.setattr(f"{module}._wanted", lambda ctx: set())
+    content = json.loads(finished.paths.manifest.read_text())
+    content["stages"]["label"]["outputs"] = {"core/verdicts.parquet": "x", "core/real_qrels.parquet": "x"}
+    write_json(finished.paths.manifest, content)
+    folder, path = tmp_path / "frozen", finished.paths.core / "verdicts.parquet"
+    folder.mkdir()
+    monkeypatch.setattr(f"{module}.processor", lambda: "one")
+    assert freeze(finished, folder)["elsewhere"] == {}
+    first = path.read_bytes()
+    rows = read_rows(path, VerdictRow)
+    nudged = [r.model_copy(update={"encoder_score": (r.encoder_score or 0.0) + 1e-7}) for r in rows]
+    write_table(path, nudged, VerdictRow)
+    monkeypatch.setattr(f"{module}.processor", lambda: "two")
+    assert [(d.what, d.machine) for d in compare(finished, folder)] == [("verdicts sha256", True)]
+    made = freeze(finished, folder)
+    assert made["machine"] == "one" and set(made["elsewhere"]) == {"two"}, "it stays as it was generated"
+    assert compare(finished, folder) == []
+    path.write_bytes(first)
+    assert compare(finished, folder) == [], "the bytes of the first processor"
+    monkeypatch.setattr(f"{module}.processor", lambda: "one")
+    again = freeze(finished, folder)
+    assert again == {**made, "responses": again["responses"]}
+    write_table(path, rows[1:], VerdictRow)
+    assert freeze(finished, folder)["elsewhere"] == {}, "sums of other content are no use"

@@ -62,6 +62,8 @@ class Difference:
 def freeze(ctx: RunContext, folder: Path) -> dict[str, Any]:
     """Write a run's responses and statistics.
 
+    Where the folder holds a build of the same content, the digests of this kind of processor are added to it.
+
     Args:
         ctx: a run whose stages up to ``label`` are done.
         folder: where ``responses.parquet`` and ``statistics.json`` go.
@@ -81,7 +83,7 @@ def freeze(ctx: RunContext, folder: Path) -> dict[str, Any]:
             remedy="set llm.store to the store the run was made with",
         )
     path = write_reference(folder / FILE, [rows[h] for h in sorted(rows)])
-    found = statistics(ctx)
+    found = _joined(folder, statistics(ctx))
     found["responses"] = {
         "file": FILE,
         "rows": len(wanted),
@@ -91,6 +93,29 @@ def freeze(ctx: RunContext, folder: Path) -> dict[str, Any]:
     }
     write_json(folder / STATISTICS, found)
     return found
+
+
+def _joined(folder: Path, found: dict[str, Any]) -> dict[str, Any]:
+    """``found``, or what the folder holds with the digests of this kind of processor added to it.
+
+    Tables of the same content are the same reference build: it stays as it was generated.
+    """
+    if not (folder / STATISTICS).is_file():
+        return {**found, "elsewhere": {}}
+    before = load_statistics(folder)
+    same = ("rows", "content")
+    content = [{n: [t[k] for k in same] for n, t in part["tables"].items()} for part in (before, found)]
+    if content[0] != content[1]:
+        return {**found, "elsewhere": {}}
+    others = {**before["elsewhere"], found["machine"]: _sums(found)}
+    if found["machine"] == before["machine"]:
+        del others[before["machine"]]
+        return {**found, "elsewhere": others}
+    return {**before, "elsewhere": {name: others[name] for name in sorted(others)}}
+
+
+def _sums(statistics: dict[str, Any]) -> dict[str, str]:
+    return {name: table["sha256"] for name, table in statistics["tables"].items()}
 
 
 def _wanted(ctx: RunContext) -> set[str]:
@@ -180,17 +205,27 @@ def load_statistics(folder: Path) -> dict[str, Any]:
     path = folder / STATISTICS
     if not path.is_file():
         raise UserError(f"{path} is not there", remedy="name the folder of a reference build")
-    found = read_object(path, {"prompts": dict, "models": dict, "tables": dict}, remedy=REFREEZE)
+    kinds: dict[str, Kind] = {"prompts": dict, "models": dict, "tables": dict, "machine": str}
+    found = read_object(path, kinds, remedy=REFREEZE)
     if not found["tables"]:
         raise UserError(f"{path} is damaged: 'tables' names no table", remedy=REFREEZE)
     facts: dict[str, Kind] = {"rows": int, "sha256": str, "content": (str, type(None))}
     for name, table in found["tables"].items():
         with_fields(path, table, facts, within=f"tables.{name}", remedy=REFREEZE)
+    others = found.setdefault("elsewhere", {})
+    with_fields(path, found, {"elsewhere": dict}, within="", remedy=REFREEZE)
+    for machine, sums in others.items():
+        with_fields(
+            path, sums, dict.fromkeys(found["tables"], str), within=f"elsewhere.{machine}", remedy=REFREEZE
+        )
     return found
 
 
 def compare(ctx: RunContext, folder: Path) -> list[Difference]:
-    """Where a run differs from a reference build: rows, content, bytes of every table; prompts; weights."""
+    """Where a run differs from a reference build: rows, content, bytes of every table; prompts; weights.
+
+    Bytes are compared with those of the kind of processor whose tables are most like the run's.
+    """
     expected, found = load_statistics(folder), statistics(ctx)
     differences = [
         Difference(f"{part} {name}", str(value), str(found[part].get(name)), machine=False)
@@ -199,8 +234,14 @@ def compare(ctx: RunContext, folder: Path) -> list[Difference]:
         if found[part].get(name) != value
     ]
     absent = {"rows": None, "sha256": None, "content": None}
+    here = _sums(found)
+    sums = min(
+        (_sums(expected), *expected["elsewhere"].values()),
+        key=lambda known: sum(known.get(name) != here.get(name) for name in {*known, *here}),
+    )
     for name in sorted({*expected["tables"], *found["tables"]}):
         facts, there = (part["tables"].get(name, absent) for part in (expected, found))
+        facts = {**facts, "sha256": sums.get(name)}
         for key in ("rows", "content", "sha256"):
             if there[key] != facts[key]:
                 machine = key == "sha256" or name in _CHOSEN_BY_COSINE

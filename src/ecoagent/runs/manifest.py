@@ -81,13 +81,18 @@ def versions() -> dict[str, str]:
 
 
 def processor() -> str:
-    """The kind of processor: encoders' last digits depend on its vector instructions."""
+    """The kind of processor: encoders' last digits depend on its make and its vector instructions."""
     kinds = ("amx_int8", "avx512f", "avx2", "asimd")
+    makes = ("vendor_id", "cpu family", "model", "CPU implementer", "CPU part")
     try:
-        flags = set(Path("/proc/cpuinfo").read_text("utf-8").split())
+        text = Path("/proc/cpuinfo").read_text("utf-8")
     except OSError:
-        flags = set()
-    return " ".join([platform.machine(), *(k for k in kinds if k in flags)])
+        text = ""
+    first = text.split("\n\n", 1)[0]
+    facts = {k.strip(): v.strip() for k, _, v in (line.partition(":") for line in first.splitlines())}
+    flags = set(first.split())
+    known = [*(facts[k] for k in makes if k in facts), *(k for k in kinds if k in flags)]
+    return " ".join([platform.machine(), *known])
 
 
 def read_marker(path: Path, fields: Mapping[str, type]) -> dict[str, Any] | None:
