@@ -13,6 +13,7 @@ from ecoagent.llm.cost import (
     CHARACTERS_PER_TOKEN,
     SPEEDS,
     TOKENS_PER_MESSAGE,
+    EngineSpeed,
     _shared,
     estimate_cost,
     speed_of,
@@ -101,6 +102,24 @@ def test_speed_grows_with_servers_replicas_cores_and_smaller_models(tmp_path: Pa
     assert decode(*server, two) == 2 * decode(*server)
     assert decode(*server, two, "llm.base_url=http://a:1/v1") == decode(*server, two)
     assert decode("llm.engine=vllm", "llm.data_parallel=3") == 3 * decode("llm.engine=vllm")
+
+
+def test_a_server_on_this_machine_is_as_fast_as_the_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def speed(*overrides: str) -> EngineSpeed:
+        return speed_of(settings_of(tmp_path, *overrides).llm)
+
+    own = speed()
+    here = ["llm.engine=server", "llm.base_url=http://127.0.0.1:8080/v1"]
+    monkeypatch.setattr("ecoagent.llm.cost.has_gpu", lambda: False)
+    found = speed(*here)
+    assert (found.prefill, found.decode) == (own.prefill, own.decode) and "has no GPU" in found.source
+    assert speed(*here, 'llm.base_urls=["http://localhost:8081/v1"]') == found, "they share the cores"
+    mixed = speed(*here, 'llm.base_urls=["http://elsewhere:1/v1"]')
+    assert "assumed" in mixed.source
+    monkeypatch.setattr("ecoagent.llm.cost.has_gpu", lambda: True)
+    assert "assumed" in speed(*here).source
 
 
 @given(st.text("ab", max_size=12), st.text("ab", max_size=12))

@@ -6,11 +6,13 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit
 
 from ecoagent.llm.embedded import usable_cores
 from ecoagent.llm.protocol import GenerationRequest, request_hash
 from ecoagent.llm.reference import open_reference
 from ecoagent.llm.store import ResponseStore
+from ecoagent.runs import has_gpu
 from ecoagent.settings import LLMSettings, Settings
 
 CHARACTERS_PER_TOKEN = 4.1
@@ -144,19 +146,31 @@ def estimate_cost(
 
 
 def speed_of(llm: LLMSettings) -> EngineSpeed:
-    """Speed of the engine with all its servers or replicas."""
+    """Speed of the engine with all its servers or replicas.
+
+    Servers on this machine, where it has no GPU, share its cores and are as fast as the embedded engine.
+    """
     speed = SPEEDS[llm.engine]
-    if llm.engine == "embedded":
+    servers = {*llm.base_urls, *([llm.base_url] if llm.base_url else [])}
+    on_cpu = llm.engine == "server" and bool(servers) and all(map(_local, servers)) and not has_gpu()
+    if on_cpu:
+        like = SPEEDS["embedded"]
+        source = f"a server on this machine, which has no GPU, taken to be like the engine {like.source}"
+        speed = EngineSpeed(like.prefill, like.decode, source)
+    if llm.engine == "embedded" or on_cpu:
         size = _BILLIONS.search(llm.model.replace("-", " "))
         # Its speed is that of reading the weights, on as many cores as it may use.
         factor = MEASURED_BILLIONS / float(size.group(1)) if size and float(size.group(1)) > 0 else 1.0
         factor *= (llm.threads or usable_cores()) / MEASURED_CORES
     elif llm.engine == "server":
-        servers = {*llm.base_urls, *([llm.base_url] if llm.base_url else [])}
         factor = max(1, len(servers)) * llm.concurrency / MEASURED_IN_FLIGHT
     else:
         factor = llm.data_parallel
     return EngineSpeed(speed.prefill * factor, speed.decode * factor, speed.source)
+
+
+def _local(url: str) -> bool:
+    return urlsplit(url).hostname in {"127.0.0.1", "::1", "localhost"}
 
 
 def answered_by_reference(llm: LLMSettings, requests: Sequence[GenerationRequest]) -> list[bool]:

@@ -8,7 +8,6 @@ with, so that a store gives the same bytes in whatever order and by however many
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -28,7 +27,7 @@ from ecoagent.retrieval.encoders import (
     load_encoder,
 )
 from ecoagent.retrieval.vector_file import VectorFile
-from ecoagent.runs import Progress, digest, processor
+from ecoagent.runs import Progress, digest, has_gpu, processor
 from ecoagent.settings import Settings
 
 CHUNK = 1024
@@ -145,11 +144,10 @@ def store_folder(settings: Settings) -> Path:
 
 def surroundings() -> dict[str, Any]:
     """What else the last bits of a vector depend on: libraries, processor, whether there is a GPU."""
-    hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
     return {
         "libraries": {name: version(name) for name in _LIBRARIES},
         "processor": processor(),
-        "gpu": Path("/dev/nvidiactl").exists() and not hidden,
+        "gpu": has_gpu(),
         "width": WIDTH_STEP,
     }
 

@@ -35,7 +35,7 @@ from ecoagent.runs.json_files import (
     with_fields,
 )
 from ecoagent.runs.lock import file_lock, run_lock
-from ecoagent.runs.manifest import load_manifest, processor, record_stage, versions
+from ecoagent.runs.manifest import has_gpu, load_manifest, processor, record_stage, versions
 from ecoagent.runs.progress import Progress, ProgressTask, duration
 from ecoagent.runs.stage import (
     Shard,
@@ -89,6 +89,7 @@ __all__ = [
     "file_lock",
     "finished",
     "forget",
+    "has_gpu",
     "input_digests",
     "iter_lines",
     "iter_rows",

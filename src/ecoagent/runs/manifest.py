@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import os
 import platform
 import subprocess
 import sys
@@ -93,6 +94,12 @@ def processor() -> str:
     flags = set(first.split())
     known = [*(facts[k] for k in makes if k in facts), *(k for k in kinds if k in flags)]
     return " ".join([platform.machine(), *known])
+
+
+def has_gpu() -> bool:
+    """Whether an NVIDIA GPU is here and not hidden from this process."""
+    hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
+    return Path("/dev/nvidiactl").exists() and not hidden
 
 
 def read_marker(path: Path, fields: Mapping[str, type]) -> dict[str, Any] | None:
