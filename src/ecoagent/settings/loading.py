@@ -186,7 +186,7 @@ def load_settings(
         return Settings(**values)
     except ValidationError as error:
         raise UserError(
-            _explain(error), remedy="all settings are listed in ecoagent/settings/sections.py"
+            _explain(error), remedy="all settings are listed in ecoagent/settings"
         ) from error
 
 
