@@ -185,9 +185,7 @@ def load_settings(
     try:
         return Settings(**values)
     except ValidationError as error:
-        raise UserError(
-            _explain(error), remedy="all settings are listed in ecoagent/settings"
-        ) from error
+        raise UserError(_explain(error), remedy="all settings are listed in ecoagent/settings") from error
 
 
 def _parse(text: str) -> Any:
