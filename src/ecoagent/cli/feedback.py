@@ -34,7 +34,7 @@ def feedback(
 
     Trains an iteration-aware retriever on tool categories that are not held out, then judges iterations 0
     to T on trained and on held-out categories (TR-Feedback, arXiv 2406.17465). No part of `build`: on a CPU
-    the critic takes about half a minute for a query.
+    the critic takes an estimated half a minute for a query.
 
     Examples:
 

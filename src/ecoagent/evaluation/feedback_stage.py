@@ -66,7 +66,7 @@ GATE = "gate"
 ESTIMATED_ON = 40
 """Queries whose questions stand for the others."""
 EXPECTED_SHARE = {"comprehension": 0.75, "assessment": 0.45, "refinement": 0.25}
-"""Generated tokens of each turn as a share of its limit, for estimates."""
+"""Generated tokens of each turn as a share of its limit, for estimates; assumed, not measured."""
 RUN = "iteration-{}.parquet"
 
 

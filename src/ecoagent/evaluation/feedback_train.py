@@ -53,7 +53,7 @@ VALIDATED_BY = "nDCG@5"
 SEARCH_DEPTH = 100
 Part = Literal["train", "test"]
 SECONDS_PER_TEXT = 0.03
-"""Forward and backward of one text of 64 tokens through MiniLM on 2 cores, for estimates."""
+"""Forward and backward of one text of 64 tokens through MiniLM on 2 cores, for estimates; assumed."""
 
 
 def model_folder(ctx: RunContext) -> Path:
