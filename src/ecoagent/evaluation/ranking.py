@@ -8,7 +8,7 @@ from typing import Any
 
 from ecoagent.evaluation.datasets import load_core
 from ecoagent.evaluation.offline import NotRun, Ranked, all_queries, judged_splits
-from ecoagent.evaluation.train_stage import model_folder
+from ecoagent.evaluation.train_stage import SIAMESE, model_folder
 from ecoagent.models import ModelStore
 from ecoagent.retrieval import RERANK_TOP, NotAvailable, RankedRun, RankerResources, find_ranker, first_stage
 from ecoagent.runs import RunContext, digest
@@ -43,6 +43,8 @@ class Rankings:
             "fault": ranker.fault(settings.train, settings.baselines, store),
             "parts": [self.standing(ctx, part) for part in ranker.parts(settings.train)],
         }
+        if name == SIAMESE:
+            found["siamese"] = settings.train.siamese.model_dump(mode="json")
         if ranker.own:
             found["own"] = settings.train.model_dump(mode="json", include=_OWN_SETTINGS)
         if ranker.declared.kind == "endpoint":
@@ -103,12 +105,13 @@ class Rankings:
 def resources_of(ctx: RunContext) -> RankerResources:
     """What rankers of a run draw on: the store's weights, the towers it trained, its endpoint."""
     store = ModelStore(ctx.settings.models)
-    trained = model_folder(ctx)
+    trained, siamese = model_folder(ctx), model_folder(ctx, SIAMESE)
     return RankerResources(
         ctx.settings.train,
         lambda name: store.path(name, ctx.progress),
         trained if trained.is_dir() else None,
         ctx.settings.baselines,
+        siamese=siamese if siamese.is_dir() else None,
     )
 
 

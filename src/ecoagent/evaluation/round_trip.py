@@ -27,7 +27,7 @@ from ecoagent.models import ModelStore
 from ecoagent.retrieval import (
     SentenceEncoder,
     TrainingRow,
-    build_two_tower,
+    build_towers,
     load_two_tower,
     plan_batches,
     rank_dense,
@@ -240,14 +240,7 @@ class RoundTripStage(Stage):
         query_path = store.path(settings.query_encoder, ctx.progress)
         tool_path = store.path(settings.tool_encoder, ctx.progress)
         if shard.key == UNTRAINED:
-            towers = build_two_tower(
-                query_path,
-                tool_path,
-                pooling=settings.pooling,
-                max_length=settings.max_length,
-                query_prefix=settings.query_prefix,
-                tool_prefix=settings.tool_prefix,
-            )
+            towers = build_towers(settings, query_path, tool_path)
             write_json(directory / RESULT, self._judge(ctx, SentenceEncoder(towers, name=TOWERS), data))
             return
         name, _, number = shard.key.rpartition("-")

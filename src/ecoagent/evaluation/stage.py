@@ -27,7 +27,7 @@ from ecoagent.evaluation.ranking import MODEL_LOCK, Rankings, faults, ranking_no
 from ecoagent.evaluation.rounding import rounded
 from ecoagent.evaluation.slices import load_facts
 from ecoagent.evaluation.stream import StreamSource
-from ecoagent.evaluation.train_stage import RECORD, deviations
+from ecoagent.evaluation.train_stage import RATED, RECORD, RECORDS, SIAMESE, SIAMESE_RECORD, deviations
 from ecoagent.retrieval import (
     RankedRun,
     find_ranker,
@@ -72,7 +72,10 @@ class EvaluateStage(Stage):
             names += ["real_qrels", "real_queries"]
         imported = [p for p in (ctx.paths.core / IMPORTED,) if p.is_file()]
         tables = [ctx.paths.core / f"{name}.parquet" for name in names]
-        return [*tables, ctx.paths.core / RECORD, *imported]
+        records = [ctx.paths.core / RECORD]
+        if SIAMESE in ctx.settings.evaluate.rankers and (ctx.paths.core / SIAMESE_RECORD).is_file():
+            records.append(ctx.paths.core / SIAMESE_RECORD)
+        return [*tables, *records, *imported]
 
     def extra_key(self, ctx: RunContext) -> dict[str, Any]:
         """Digests of the weights, and which baselines cannot run for want of them."""
@@ -90,8 +93,10 @@ class EvaluateStage(Stage):
         """What a ranking hangs on, the training only where it was trained; for Table 2, its settings too."""
         name = DYNAMIC_RANKER if shard.key == DYNAMIC else shard.ids[0]
         inputs = input_digests(self, ctx)
-        if not find_ranker(name).trained:
-            del inputs[ctx.paths.relative(ctx.paths.core / RECORD)]
+        behind = RECORDS[SIAMESE if name == SIAMESE else RATED] if find_ranker(name).trained else None
+        for record in RECORDS.values():
+            if record != behind:
+                inputs.pop(ctx.paths.relative(ctx.paths.core / record), None)
         settings = result_settings(ctx.settings, ("evaluate",))
         evaluate = settings["evaluate"]
         del evaluate["rankers"]

@@ -1,4 +1,4 @@
-"""Stage ``train``: the two towers on the train split of EcoAgent-Syn."""
+"""Stage ``train``: RATED's two towers, and the siamese encoder, on the train split of EcoAgent-Syn."""
 
 from __future__ import annotations
 
@@ -9,14 +9,18 @@ from typing import Any, ClassVar
 from ecoagent.evaluation.datasets import EvalData, load_core
 from ecoagent.models import ModelStore
 from ecoagent.retrieval import (
+    EXPANSION,
     Measured,
     SentenceEncoder,
     TrainingResult,
     TrainingRow,
     Validation,
-    build_two_tower,
+    build_towers,
+    expansion_of,
+    find_ranker,
     load_two_tower,
     plan_batches,
+    save_expansion,
     train_two_tower,
     training_rows,
     warmup_steps,
@@ -29,32 +33,46 @@ from ecoagent.runs import (
     ShardResult,
     Stage,
     StageReport,
+    input_digests,
     read_json,
     read_jsonl,
     sha256_file,
     with_fields,
     write_json,
 )
-from ecoagent.settings import TrainSettings, UserError, result_settings
+from ecoagent.settings import Settings, TrainSettings, UserError, result_settings
 
 MODEL = "model"
 """Folder of the trained towers in the stage's shard."""
 
-RECORD = "training.json"
+RATED, SIAMESE = "all", "siamese"
+"""Shards, one for each encoder."""
+RECORD, SIAMESE_RECORD = "training.json", "training_siamese.json"
+RECORDS = {RATED: RECORD, SIAMESE: SIAMESE_RECORD}
+"""What ``core`` holds of each training."""
 DECIMALS = 6
 CHECKPOINTS = "checkpoints"
-"""Folder of the stage's unfinished training; the stage removes it when its shard is done."""
+"""Folder of the stage's unfinished trainings; the stage removes it when its shards are done."""
 
-NOT_RESULTS = {"checkpoint_every", "teacher_scores"}
-"""Settings that are no hyperparameters; the teacher's scores are known by their digest."""
+NOT_RESULTS = {"checkpoint_every", "teacher_scores", "siamese"}
+"""Settings that are no hyperparameters of the towers; the teacher's scores are known by their digest."""
 
+MINILM_MB = 90.9
 SECONDS_PER_ROW = 0.055
 """Measured for MiniLM towers on 2 cores at 64 tokens with one negative: a basis for estimates."""
 
 
-def model_folder(ctx: RunContext) -> Path:
-    """Where the trained towers of a run are."""
-    return ctx.paths.raw / TrainStage.name / "all" / MODEL
+def model_folder(ctx: RunContext, shard: str = RATED) -> Path:
+    """Where the trained towers of a run are, or its siamese encoder."""
+    return ctx.paths.raw / TrainStage.name / shard / MODEL
+
+
+def trains_siamese(settings: Settings) -> bool:
+    """Whether the siamese encoder's row is asked for and its weights can be had here."""
+    if SIAMESE not in settings.evaluate.rankers:
+        return False
+    store = ModelStore(settings.models)
+    return find_ranker(SIAMESE).fault(settings.train, settings.baselines, store) is None
 
 
 def rows_of(
@@ -110,11 +128,15 @@ def deviations(settings: TrainSettings) -> list[dict[str, Any]]:
 
 
 class TrainStage(Stage):
-    """Trains f_Q and f_T (Eq. 1-3); reads the train split, and val at the end."""
+    """Trains f_Q and f_T (Eq. 1-3), and the siamese encoder where its row is asked for.
+
+    Reads the train split, and val at the end.
+    """
 
     name: ClassVar[str] = "train"
-    version: ClassVar[str] = "2"
+    version: ClassVar[str] = "3"
     sections: ClassVar[tuple[str, ...]] = ("train",)
+    shards_alone: ClassVar[bool] = True  # a setting of one encoder must not have the other trained again
 
     def inputs(self, ctx: RunContext) -> list[Path]:
         """Tools, queries, golds and mined pairs."""
@@ -122,25 +144,44 @@ class TrainStage(Stage):
         return [ctx.paths.core / f"{name}.parquet" for name in names]
 
     def extra_key(self, ctx: RunContext) -> dict[str, Any]:
-        """Digests of the weights the towers start from, and of the teacher's scores."""
-        store, settings = ModelStore(ctx.settings.models), ctx.settings.train
-        names = sorted({settings.query_encoder, settings.tool_encoder})
-        key: dict[str, Any] = {name: store.digest(name) for name in names}
-        if settings.teacher_scores is not None:
-            key["teacher_scores"] = _teacher_digest(settings.teacher_scores)
-        return key
+        """Digests of the weights the encoders start from, and of the teacher's scores."""
+        return {shard.key: self._weights(ctx, shard) for shard in self.plan(ctx)}
+
+    def plan(self, ctx: RunContext) -> list[Shard]:
+        """One shard an encoder."""
+        return [Shard(RATED), *([Shard(SIAMESE)] if trains_siamese(ctx.settings) else [])]
+
+    def shard_content(self, ctx: RunContext, shard: Shard) -> Any:
+        """Tables, weights, and the settings of this encoder alone."""
+        own = ctx.settings.model_copy(update={"train": _settings_of(ctx, shard)})
+        settings = result_settings(own, self.sections)
+        del settings["train"]["siamese"]
+        if shard.key == SIAMESE and ctx.settings.train.siamese.expansion_weight > 0:
+            settings["expansion"] = True
+        return [input_digests(self, ctx), settings, self._weights(ctx, shard)]
 
     def estimate(self, ctx: RunContext) -> dict[str, Any]:
         """Pairs, steps and minutes on two cores."""
-        settings = ctx.settings.train
-        rows = rows_of(load_core(ctx.paths.core), settings, "train", ctx.settings.limit)
-        plan = _plan(rows, settings, ctx.settings.seed)
-        seconds = SECONDS_PER_ROW * sum(len(b) for _, b in plan) * settings.max_length / 64
-        return {"pairs": len(rows), "steps": len(plan), "minutes on 2 cores": round(seconds / 60, 1)}
+        data, found = load_core(ctx.paths.core), {}
+        sizes = {s.name: s.size_mb for s in ModelStore(ctx.settings.models).status()}
+        for shard in self.plan(ctx):
+            settings = _settings_of(ctx, shard)
+            rows = rows_of(data, settings, "train", ctx.settings.limit)
+            plan = _plan(rows, settings, ctx.settings.seed)
+            seconds = SECONDS_PER_ROW * sum(len(b) for _, b in plan) * min(settings.max_length, 64) / 64
+            # Other encoders than MiniLM by the size of their weights.
+            seconds *= (sizes.get(settings.query_encoder) or MINILM_MB) / MINILM_MB
+            found[shard.key] = {
+                "pairs": len(rows),
+                "steps": len(plan),
+                "minutes on 2 cores": round(seconds / 60, 1),
+            }
+        return found[RATED] if len(found) == 1 else found
 
     def run_shard(self, ctx: RunContext, shard: Shard, directory: Path) -> None:
-        """Train, validate, and write the towers and the record of the training."""
-        settings, seed, limit = ctx.settings.train, ctx.settings.seed, ctx.settings.limit
+        """Train, validate, and write the encoder and the record of the training."""
+        settings, seed, limit = _settings_of(ctx, shard), ctx.settings.seed, ctx.settings.limit
+        title = "train" if shard.key == RATED else f"train {shard.key}"
         data = load_core(ctx.paths.core)
         rows = rows_of(data, settings, "train", limit, teacher_scores(settings.teacher_scores))
         store = ModelStore(ctx.settings.models)
@@ -149,23 +190,16 @@ class TrainStage(Stage):
         steps = len(_plan(rows, settings, seed))
         if rows and warmup_steps(settings, steps) >= steps:
             ctx.progress.say(
-                f"train: {steps} steps end within the {warmup_steps(settings, steps)} warm-up steps; "
+                f"{title}: {steps} steps end within the {warmup_steps(settings, steps)} warm-up steps; "
                 "set train.warmup_ratio for a run this short"
             )
         validation = validation_of(data, settings, limit)
         before: Measured | None = None
         if settings.validate_every is None or validation.empty:
-            towers = build_two_tower(
-                query_path,
-                tool_path,
-                pooling=settings.pooling,
-                max_length=settings.max_length,
-                query_prefix=settings.query_prefix,
-                tool_prefix=settings.tool_prefix,
-            )
+            towers = build_towers(settings, query_path, tool_path)
             before = validation.measure(SentenceEncoder(towers, name="untrained"), settings, seed)
             del towers
-        with ctx.progress.task("train: steps", total=steps, unit="steps") as task:
+        with ctx.progress.task(f"{title}: steps", total=steps, unit="steps") as task:
             result = train_two_tower(
                 rows,
                 settings,
@@ -175,29 +209,52 @@ class TrainStage(Stage):
                 seed=seed,
                 on_step=lambda loss: task.advance(1, note=f"loss {loss:.3f}"),
                 validation=None if validation.empty else validation,
-                checkpoints=ctx.paths.raw / self.name / CHECKPOINTS,
+                checkpoints=ctx.paths.raw / self.name / CHECKPOINTS / shard.key,
             )
         if before is None:
             before = {name: result.validations[0][name] for name in ("loss", "MRR")}
-        after = validation.measure(load_two_tower(directory / MODEL), settings, seed)
+        encoder = load_two_tower(directory / MODEL)
+        after = validation.measure(encoder, settings, seed)
         found: dict[str, Measured | int] = {
             "untrained": before,
             "trained": after,
             "queries": len(validation.queries),
         }
-        write_json(directory / RECORD, _record(ctx, rows, result, found, directory / MODEL))
+        if shard.key == SIAMESE and ctx.settings.train.siamese.expansion_weight > 0:
+            save_expansion(directory / MODEL / EXPANSION, expansion_of(rows, encoder))
+        write_json(directory / RECORD, _record(ctx, settings, rows, result, found, directory / MODEL))
 
     def merge(self, ctx: RunContext, results: list[ShardResult]) -> StageReport:
-        """Copy the record to core; the towers stay where they are."""
-        folder = results[0].directory
-        record = read_json(folder / RECORD)
-        path = write_json(ctx.paths.core / RECORD, record)
-        weights = sorted(p for p in (folder / MODEL).rglob("*") if p.is_file())
-        return StageReport(
-            outputs=[path, *weights],
-            rows={"pairs": record["pairs"], "steps": len(record["losses"])},
-            summary={"validation (before -> after)": _shown(record["validation"])},
-        )
+        """Copy the records to core; the encoders stay where they are."""
+        outputs: list[Path] = []
+        shown: dict[str, Any] = {}
+        counts: dict[str, int] = {}
+        for result in results:
+            key = result.shard.key
+            record = read_json(result.directory / RECORD)
+            outputs.append(write_json(ctx.paths.core / RECORDS[key], record))
+            outputs += sorted(p for p in (result.directory / MODEL).rglob("*") if p.is_file())
+            name = "" if key == RATED else f"{key} "
+            counts |= {f"{name}pairs": record["pairs"], f"{name}steps": len(record["losses"])}
+            shown[f"{name}validation (before -> after)"] = _shown(record["validation"])
+        if SIAMESE not in {r.shard.key for r in results}:
+            (ctx.paths.core / SIAMESE_RECORD).unlink(missing_ok=True)
+        return StageReport(outputs=outputs, rows=counts, summary=shown)
+
+    def _weights(self, ctx: RunContext, shard: Shard) -> dict[str, Any]:
+        store, settings = ModelStore(ctx.settings.models), _settings_of(ctx, shard)
+        key: dict[str, Any] = {
+            name: store.digest(name) for name in sorted({settings.query_encoder, settings.tool_encoder})
+        }
+        if settings.teacher_scores is not None:
+            key["teacher_scores"] = _teacher_digest(settings.teacher_scores)
+        return key
+
+
+def _settings_of(ctx: RunContext, shard: Shard) -> TrainSettings:
+    """What an encoder is trained with."""
+    train = ctx.settings.train
+    return train.as_siamese if shard.key == SIAMESE else train
 
 
 def validation_of(data: EvalData, settings: TrainSettings, limit: int | None = None) -> Validation:
@@ -220,16 +277,16 @@ def _shown(validation: dict[str, Any]) -> dict[str, str]:
 
 def _record(
     ctx: RunContext,
+    settings: TrainSettings,
     rows: list[TrainingRow],
     result: TrainingResult,
     validation: dict[str, Measured | int],
     model: Path,
 ) -> dict[str, Any]:
     """``core/training.json``: everything but times."""
-    settings = ctx.settings.train
     stopped = result.steps < result.planned_steps
     return {
-        "settings": result_settings(ctx.settings, ("train",))["train"],
+        "settings": settings.model_dump(mode="json", exclude=NOT_RESULTS),
         "deviations_from_paper": deviations(settings),
         "seed": ctx.settings.seed,
         "pairs": len(rows),

@@ -7,7 +7,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from ecoagent.models import ModelStore, known_models
-from ecoagent.retrieval.declared import BASELINES, ENCODERS, OWN, RERANK_TOP, Baseline, Kind, NotAvailable
+from ecoagent.retrieval.declared import (
+    BASELINES,
+    ENCODERS,
+    OWN,
+    RERANK_TOP,
+    TRAINED,
+    Baseline,
+    Kind,
+    NotAvailable,
+)
 from ecoagent.retrieval.dense import rank_dense
 from ecoagent.retrieval.encoders import OnBatch
 from ecoagent.retrieval.fusion import reciprocal_rank_fusion
@@ -49,8 +58,8 @@ class Ranker:
 
     @property
     def trained(self) -> bool:
-        """Whether it needs the trained towers."""
-        return self.declared.kind == "trained_towers"
+        """Whether it needs an encoder that the run has trained."""
+        return self.declared.kind in TRAINED
 
     def parts(self, settings: TrainSettings) -> tuple[str, ...]:
         """Rankers whose runs it starts from."""
@@ -62,6 +71,8 @@ class Ranker:
         """Names of its weights, those of its parts included."""
         if self.own:
             own: tuple[str, ...] = (settings.query_encoder, settings.tool_encoder)
+        elif self.declared.kind == "siamese":
+            own = (settings.siamese.encoder,)
         else:
             own = self.declared.models
         below = (name for part in self.parts(settings) for name in find_ranker(part).models(settings))
@@ -71,7 +82,7 @@ class Ranker:
         """What the table shows; names the model that really runs. ``baselines``: none = the paper's."""
         if self.declared.kind == "endpoint" and baselines is not None and baselines.model != _ADA:
             return f"{baselines.model} (endpoint, in {self.role}'s role)"
-        if self.own:
+        if self.declared.kind in _OWN_LABEL:
             return _OWN_LABEL[self.declared.kind](settings)
         if self.declared.kind == "reranker":
             return f"{self.declared.label} on the top {RERANK_TOP} of {_first_name(settings)}"
@@ -120,7 +131,7 @@ class Ranker:
         for part in self.parts(settings):
             if found := find_ranker(part).fault(settings, baselines, store):
                 return f"{find_ranker(part).label(settings)}, which it starts from, cannot run: {found}"
-        for name in self.declared.models:
+        for name in (settings.siamese.encoder,) if self.declared.kind == "siamese" else self.declared.models:
             if found := _weights_fault(name, baselines, store):
                 return found
         return None
@@ -166,6 +177,7 @@ _OWN_LABEL: Mapping[Kind, Callable[[TrainSettings], str]] = {
     "pretrained": _encoder_label,
     "untrained_towers": _rated_label(" w/o Contrastive"),
     "trained_towers": _rated_label(""),
+    "siamese": lambda settings: f"Siamese encoder ({settings.siamese.encoder.rsplit('/', 1)[-1]}, trained)",
 }
 
 

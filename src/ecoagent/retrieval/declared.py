@@ -13,12 +13,14 @@ from ecoagent.settings import UserError
 
 Kind = Literal[
     "tfidf", "bm25", "endpoint", "dense", "two_tower", "sparse", "reranker", "fusion",
-    "pretrained", "untrained_towers", "trained_towers",
+    "pretrained", "untrained_towers", "trained_towers", "siamese",
 ]  # fmt: skip
-"""How a row ranks; the last three are the run's own encoders, whose settings are ``train``."""
+"""How a row ranks; the last four are the run's own encoders, whose settings are ``train``."""
 
 OWN: frozenset[Kind] = frozenset({"pretrained", "untrained_towers", "trained_towers"})
-ENCODERS: frozenset[Kind] = OWN | {"endpoint", "dense", "two_tower"}
+"""Encoders a run cannot do without. The siamese one is trained only where its row is asked for."""
+TRAINED: frozenset[Kind] = frozenset({"trained_towers", "siamese"})
+ENCODERS: frozenset[Kind] = OWN | {"endpoint", "dense", "two_tower", "siamese"}
 
 RERANK_TOP = 50
 """Tools of the first stage that a reranker sees (BGE-Reranker of Table 1)."""
@@ -164,6 +166,9 @@ BASELINES: Mapping[str, Baseline] = {
         Baseline("encoder", "DRAGON", "pretrained", notes="The untrained encoder as its makers pool it."),
         Baseline("rated_wo_contrastive", "RATED w/o Contrastive", "untrained_towers"),
         Baseline("rated", "RATED", "trained_towers"),
+        Baseline(
+            "siamese", "", "siamese", notes="One model for both sides, trained on the same pairs as RATED."
+        ),
         Baseline(
             "minilm", "", "dense", "all-MiniLM-L6-v2", ("all-MiniLM-L6-v2",), pooling="mean", max_length=256
         ),

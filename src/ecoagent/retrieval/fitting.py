@@ -248,7 +248,9 @@ def fit(model: Any, job: Fit) -> Progress:
             learning_rate=settings.learning_rate,
             warmup_steps=job.warmup_steps,
             batch_sampler=PlannedBatches,
-            router_mapping={name: "query" if name == "query" else "document" for name in names},
+            router_mapping={
+                name: "query" if name == "query" else "document" for name in names if settings.towers == "two"
+            },
             use_cpu=on_cpu,
             fp16=job.precision == "float16",
             bf16=job.precision == "bfloat16",

@@ -10,11 +10,14 @@ from pathlib import Path
 from ecoagent.retrieval.declared import BASELINES, Baseline, Kind, NotAvailable
 from ecoagent.retrieval.encoders import Encoder, SentenceEncoder, load_encoder, load_two_tower
 from ecoagent.retrieval.endpoint import EndpointEncoder
+from ecoagent.retrieval.expansion import ExpandedEncoder, load_expansion
 from ecoagent.retrieval.runs import RankedRun
-from ecoagent.retrieval.towers import build_two_tower
+from ecoagent.retrieval.towers import build_towers, build_two_tower
 from ecoagent.settings import BaselineSettings, TrainSettings, UserError
 
 DRAGON = "facebook/dragon-plus-query-encoder"
+EXPANSION = "expansion.npz"
+"""File in the siamese encoder's folder: mean vector of each tool's training queries."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,8 @@ class RankerResources:
     baselines: BaselineSettings = field(default_factory=BaselineSettings)
     run_of: Callable[[str], RankedRun] | None = None
     """Runs of other rankers over the same texts, at least ``RERANK_TOP`` deep; none = they are made anew."""
+    siamese: Path | None = None
+    """Folder of the trained siamese encoder."""
 
     def encoder_of(self, ranker: str) -> Encoder:
         """The encoder of a dense ranker.
@@ -82,13 +87,8 @@ def _pretrained(declared: Baseline, resources: RankerResources) -> Encoder:
 
 def _untrained_towers(declared: Baseline, resources: RankerResources) -> Encoder:
     settings = resources.settings
-    model = build_two_tower(
-        resources.model_path(settings.query_encoder),
-        resources.model_path(settings.tool_encoder),
-        pooling=settings.pooling,
-        max_length=settings.max_length,
-        query_prefix=settings.query_prefix,
-        tool_prefix=settings.tool_prefix,
+    model = build_towers(
+        settings, resources.model_path(settings.query_encoder), resources.model_path(settings.tool_encoder)
     )
     return SentenceEncoder(model, name=short_name(settings))
 
@@ -97,6 +97,18 @@ def _trained_towers(declared: Baseline, resources: RankerResources) -> Encoder:
     if resources.trained is None:
         raise UserError("the towers have not been trained", remedy="run `ecoagent train` first")
     return load_two_tower(resources.trained, name=f"RATED ({short_name(resources.settings)})")
+
+
+def _siamese(declared: Baseline, resources: RankerResources) -> Encoder:
+    if resources.siamese is None:
+        raise NotAvailable("the siamese encoder has not been trained", remedy="run `ecoagent train`")
+    settings = resources.settings.siamese
+    name = settings.encoder.rsplit("/", 1)[-1]
+    encoder = load_two_tower(resources.siamese, name=f"siamese ({name})")
+    if settings.expansion_weight == 0:
+        return encoder
+    queries = load_expansion(resources.siamese / EXPANSION)
+    return ExpandedEncoder(encoder, queries, settings.expansion_weight)
 
 
 def _dense(declared: Baseline, resources: RankerResources) -> Encoder:
@@ -136,6 +148,7 @@ _ENCODER: Mapping[Kind, Callable[[Baseline, RankerResources], Encoder]] = {
     "pretrained": _pretrained,
     "untrained_towers": _untrained_towers,
     "trained_towers": _trained_towers,
+    "siamese": _siamese,
     "dense": _dense,
     "two_tower": _two_tower,
     "endpoint": _endpoint,

@@ -1,4 +1,4 @@
-"""Two untied towers, f_Q and f_T (Section 3.2.1), through sentence-transformers' Router."""
+"""Dual encoders: two untied towers, f_Q and f_T (Section 3.2.1), or one model for both sides."""
 
 from __future__ import annotations
 
@@ -6,6 +6,64 @@ from pathlib import Path
 from typing import Any
 
 from ecoagent.retrieval.encoders import Pooling, load_model, set_max_length
+from ecoagent.settings import TrainSettings
+
+
+def build_towers(
+    settings: TrainSettings, query_path: Path, tool_path: Path, *, device: str | None = None
+) -> Any:
+    """The untrained model that ``settings`` describe, a ``SentenceTransformer``.
+
+    Args:
+        settings: towers, pooling, lengths and prefixes.
+        query_path: folder f_Q starts from.
+        tool_path: folder f_T starts from; with ``towers = "one"`` it is not looked at.
+        device: torch device; none = a GPU if there is one.
+
+    Raises:
+        UserError: a folder holds no model.
+    """
+    if settings.towers == "one":
+        return build_siamese(
+            query_path,
+            pooling=settings.pooling,
+            max_length=settings.max_length,
+            query_prefix=settings.query_prefix,
+            tool_prefix=settings.tool_prefix,
+            device=device,
+        )
+    return build_two_tower(
+        query_path,
+        tool_path,
+        pooling=settings.pooling,
+        max_length=settings.max_length,
+        query_prefix=settings.query_prefix,
+        tool_prefix=settings.tool_prefix,
+        device=device,
+    )
+
+
+def build_siamese(
+    path: Path,
+    *,
+    pooling: Pooling = "mean",
+    max_length: int = 128,
+    query_prefix: str = "",
+    tool_prefix: str = "",
+    device: str | None = None,
+) -> Any:
+    """A ``SentenceTransformer`` whose queries and tools go through the same weights.
+
+    Raises:
+        UserError: the folder holds no model.
+    """
+    from sentence_transformers import SentenceTransformer
+
+    model = SentenceTransformer(
+        modules=_tower(path, pooling), device=device, prompts={"query": query_prefix, "document": tool_prefix}
+    )
+    set_max_length(model, max_length)
+    return model.eval()
 
 
 def build_two_tower(

@@ -13,7 +13,7 @@ from typing import Any
 from ecoagent.retrieval.checkpoints import CheckpointFolder, training_key
 from ecoagent.retrieval.fitting import Fit, OnStep, fit
 from ecoagent.retrieval.pairs import TrainingRow, plan_batches
-from ecoagent.retrieval.towers import build_two_tower, save_two_tower
+from ecoagent.retrieval.towers import build_towers, save_two_tower
 from ecoagent.retrieval.validation import Validation, validation_steps
 from ecoagent.retrieval.workers import inside_torchrun, launch
 from ecoagent.settings import TrainSettings, UserError
@@ -126,22 +126,14 @@ def run_job(job: TrainingJob, on_step: OnStep | None) -> TrainingResult:
     on_gpu = device.startswith("cuda")
     if on_gpu and inside_torchrun():
         device = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
-    precision = _precision(on_gpu and settings.mixed_precision)
+    precision = _precision(settings, on_gpu)
     warmup = warmup_steps(settings, len(plan))
     folder = _checkpoints(job, [device.partition(":")[0], precision])
     every = settings.validate_every if job.validation is not None else None
     with _deterministic():
         # Weights that a folder lacks are drawn at random when it is loaded.
         set_seed(seed)
-        model = build_two_tower(
-            job.query_path,
-            job.tool_path,
-            pooling=settings.pooling,
-            max_length=settings.max_length,
-            query_prefix=settings.query_prefix,
-            tool_prefix=settings.tool_prefix,
-            device=device,
-        )
+        model = build_towers(settings, job.query_path, job.tool_path, device=device)
         progress = fit(
             model,
             Fit(
@@ -194,12 +186,22 @@ def _checkpoints(job: TrainingJob, machine: Sequence[str]) -> CheckpointFolder |
     return CheckpointFolder(job.checkpoints, key)
 
 
-def _precision(mixed: bool) -> str:
+def _precision(settings: TrainSettings, on_gpu: bool) -> str:
     import torch
 
-    if not mixed:
+    if not on_gpu:
+        return "bfloat16" if settings.cpu_bfloat16 and multiplies_bfloat16() else "float32"
+    if not settings.mixed_precision:
         return "float32"
     return "bfloat16" if torch.cuda.is_bf16_supported() else "float16"
+
+
+def multiplies_bfloat16() -> bool:
+    """Whether this CPU multiplies bfloat16 itself; where it does not, mixed precision is slower than none."""
+    import torch
+
+    found = torch.cpu.get_capabilities()
+    return any(bool(found.get(name)) for name in ("avx512_bf16", "amx_bf16"))
 
 
 @contextmanager

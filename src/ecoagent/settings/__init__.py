@@ -26,6 +26,7 @@ from ecoagent.settings.sections import (
     ReliabilitySettings,
     SynthesisSettings,
 )
+from ecoagent.settings.siamese import SiameseSettings
 from ecoagent.settings.training import TrainSettings
 
 __all__ = [
@@ -45,6 +46,7 @@ __all__ = [
     "PublishSettings",
     "ReliabilitySettings",
     "Settings",
+    "SiameseSettings",
     "SynthesisSettings",
     "TrainSettings",
     "UserError",

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from ecoagent.settings.sections import Fraction, Section, knob
+from ecoagent.settings.siamese import SiameseSettings
 
 
 class TrainSettings(Section):
@@ -15,6 +16,9 @@ class TrainSettings(Section):
 
     query_encoder: str = Field("facebook/dragon-plus-query-encoder", description="f_Q.")
     tool_encoder: str = Field("facebook/dragon-plus-context-encoder", description="f_T.")
+    towers: Literal["two", "one"] = Field(
+        "two", description="Two that share no weights (Section 3.2.1), or one model for both sides."
+    )
     pooling: Literal["cls", "mean"] = Field("cls", description="CLS (Section 3.2.1).")
     epochs: float = Field(1.0, gt=0, le=1000, description="Section 4.1.")
     batch_size: int = Field(8, ge=2, description="Section 4.1; of all processes together.")
@@ -25,6 +29,11 @@ class TrainSettings(Section):
     max_length: int = Field(256, ge=8, description="Tokens (Section 4.1).")
     hard_negatives: int = Field(1, ge=0, description="Mined negatives per pair used in the loss.")
     mixed_precision: bool = Field(True, description="On a GPU only (Section 4.1).")
+    cpu_bfloat16: bool = Field(
+        False,
+        description="Mixed precision on a CPU as well, if it multiplies bfloat16 itself: two to three times "
+        "as fast.",
+    )
     query_prefix: str = Field("", description="Same in training and evaluation.")
     tool_prefix: str = Field("", description="Same in training and evaluation.")
     processes: int = Field(
@@ -56,6 +65,33 @@ class TrainSettings(Section):
     checkpoint_every: int | None = knob(
         500, "Steps between checkpoints, from which a killed training goes on; none = no checkpoints.", ge=1
     )
+
+    siamese: SiameseSettings = Field(
+        SiameseSettings(), description="The siamese encoder, trained where `evaluate.rankers` names it."
+    )
+
+    @property
+    def as_siamese(self) -> TrainSettings:
+        """Settings the siamese encoder is trained with: these, with what ``siamese`` says in their place."""
+        own = self.siamese.model_dump(exclude={"encoder", "expansion_weight"})
+        encoder = self.siamese.encoder
+        return self.model_copy(
+            update={
+                **own,
+                "towers": "one",
+                "query_encoder": encoder,
+                "tool_encoder": encoder,
+                "warmup_steps": None,
+            }
+        )
+
+    @model_validator(mode="after")
+    def _one_model(self) -> TrainSettings:
+        if self.towers == "one" and self.query_encoder != self.tool_encoder:
+            raise ValueError(
+                "train.towers = 'one' takes one model: set train.query_encoder and train.tool_encoder alike"
+            )
+        return self
 
     @field_validator("early_stopping")
     @classmethod

@@ -1,0 +1,91 @@
+"""Queries written for a tool as part of its vector: document expansion in vector space."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from ecoagent.retrieval.encoders import Embeddings, OnBatch, SentenceEncoder
+from ecoagent.retrieval.pairs import TrainingRow
+from ecoagent.settings import UserError
+
+KEYS, VECTORS = "keys", "vectors"
+
+
+def expansion_of(rows: Sequence[TrainingRow], encoder: SentenceEncoder) -> dict[str, Embeddings]:
+    """Mean query vector of each tool text.
+
+    Args:
+        rows: training pairs.
+        encoder: of the queries, as trained.
+
+    Returns:
+        Digest of a tool's text to (d,) float32; the mean of vectors of length 1, itself shorter.
+    """
+    queries: dict[str, set[str]] = defaultdict(set)
+    for row in rows:
+        queries[_key(row.tool)].add(row.query)
+    texts = sorted({text for found in queries.values() for text in found})
+    vectors = encoder.encode_queries(texts)
+    place = {text: n for n, text in enumerate(texts)}
+    return {key: vectors[[place[t] for t in sorted(found)]].mean(axis=0) for key, found in queries.items()}
+
+
+def save_expansion(path: Path, found: dict[str, Embeddings]) -> Path:
+    """Write what ``expansion_of`` found; ``load_expansion`` reads it back."""
+    keys = sorted(found)
+    with path.open("wb") as file:
+        np.savez(
+            file,
+            **{KEYS: np.array(keys, dtype="U64"), VECTORS: np.array([found[k] for k in keys], np.float32)},
+        )
+    return path
+
+
+def load_expansion(path: Path) -> dict[str, Embeddings]:
+    """What ``save_expansion`` wrote.
+
+    Raises:
+        UserError: the file is missing or damaged.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            return dict(zip(stored[KEYS].tolist(), stored[VECTORS], strict=True))
+    except (OSError, ValueError, KeyError) as error:
+        raise UserError(
+            f"{path} holds no vectors of training queries ({type(error).__name__}: {error})",
+            remedy="train again: ecoagent train --force",
+        ) from error
+
+
+class ExpandedEncoder(SentenceEncoder):
+    """An encoder whose tool vectors lean to the queries that were written for the tool.
+
+    A tool's vector is norm(f(tool) + weight * mean f(query)); that of a tool without queries is f(tool).
+    """
+
+    def __init__(self, encoder: SentenceEncoder, queries: dict[str, Embeddings], weight: float) -> None:
+        super().__init__(encoder.model, name=encoder.name)
+        self._plain, self._queries, self._weight = encoder, queries, weight
+
+    def encode_queries(self, texts: Sequence[str], on_batch: OnBatch | None = None) -> Embeddings:
+        """(n, d) vectors of queries, as without expansion."""
+        return self._plain.encode_queries(texts, on_batch)
+
+    def encode_documents(self, texts: Sequence[str], on_batch: OnBatch | None = None) -> Embeddings:
+        """(n, d) vectors of tool texts, rows of length 1."""
+        vectors = self._plain.encode_documents(texts, on_batch)
+        for place, text in enumerate(texts):
+            found = self._queries.get(_key(text))
+            if found is not None:
+                moved = vectors[place] + self._weight * found
+                vectors[place] = moved / np.linalg.norm(moved)
+        return vectors
+
+
+def _key(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
