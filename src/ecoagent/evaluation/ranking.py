@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import asdict, replace
 from typing import Any
 
 from ecoagent.evaluation.datasets import load_core
 from ecoagent.evaluation.offline import NotRun, Ranked, all_queries, judged_splits
-from ecoagent.evaluation.train_stage import SIAMESE, model_folder
+from ecoagent.evaluation.train_stage import MODEL_LOCK, SIAMESE, model_folder
 from ecoagent.models import ModelStore
 from ecoagent.retrieval import RERANK_TOP, NotAvailable, RankedRun, RankerResources, find_ranker, first_stage
 from ecoagent.runs import RunContext, digest
 from ecoagent.settings import Settings
-
-MODEL_LOCK = threading.RLock()
-"""One encoder at a time: each uses every core, and their libraries are not safe to import twice at once."""
 
 _OWN_SETTINGS = {"query_encoder", "tool_encoder", "pooling", "max_length", "query_prefix", "tool_prefix"}
 """Settings of ``train`` that the run's own encoders are loaded with."""

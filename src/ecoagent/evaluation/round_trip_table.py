@@ -1,4 +1,4 @@
-"""The table of the round-trip ablation, from the reciprocal ranks of its arms."""
+"""The table of an ablation, from the reciprocal ranks of its arms."""
 
 from __future__ import annotations
 
@@ -22,14 +22,16 @@ def result_rows(
     clusters: Mapping[str, Sequence[str]],
     *,
     seed: int,
+    against: Mapping[str, str] | None = None,
 ) -> list[dict[str, Any]]:
-    """A row for each split and arm: MRR, and its difference from ``all`` and from the arm's control.
+    """A row for each split and arm: MRR, and its difference from other arms.
 
     Args:
         found: arm to the ``reciprocal_ranks`` of each seed.
         splits: splits judged.
         clusters: split to a cluster name for each of its queries, in their order.
         seed: of the resamples.
+        against: key of a row to the arm it is compared with; none = ``all``, and the arm's own control.
     """
     rows = []
     for split in splits:
@@ -47,8 +49,8 @@ def result_rows(
                 "interval": _ends(inside),
                 "by_seed": [round(float(v.mean()), DECIMALS) for v in _by_seed(found[arm], split)],
             }
-            control = f"random_{arm}"
-            for key, other in (("against_all", "all"), ("against_random", control)):
+            others = against or {"against_all": "all", "against_random": f"random_{arm}"}
+            for key, other in others.items():
                 if other in means and other != arm:
                     test = paired_test(values.tolist(), means[other].tolist(), names, seed=seed)
                     row[key] = _shown(test)

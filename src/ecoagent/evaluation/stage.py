@@ -23,11 +23,19 @@ from ecoagent.evaluation.offline import (
     save_ranked,
     write_trec,
 )
-from ecoagent.evaluation.ranking import MODEL_LOCK, Rankings, faults, ranking_notes, resources_of
+from ecoagent.evaluation.ranking import Rankings, faults, ranking_notes, resources_of
 from ecoagent.evaluation.rounding import rounded
 from ecoagent.evaluation.slices import load_facts
 from ecoagent.evaluation.stream import StreamSource
-from ecoagent.evaluation.train_stage import RATED, RECORD, RECORDS, SIAMESE, SIAMESE_RECORD, deviations
+from ecoagent.evaluation.train_stage import (
+    MODEL_LOCK,
+    RATED,
+    RECORD,
+    RECORDS,
+    SIAMESE,
+    SIAMESE_RECORD,
+    deviations,
+)
 from ecoagent.retrieval import (
     RankedRun,
     find_ranker,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
@@ -41,6 +42,10 @@ from ecoagent.runs import (
     write_json,
 )
 from ecoagent.settings import Settings, TrainSettings, UserError, result_settings
+
+MODEL_LOCK = threading.RLock()
+"""One encoder at a time: each uses every core and draws from one random state, and their libraries are not
+safe to import twice at once."""
 
 MODEL = "model"
 """Folder of the trained towers in the stage's shard."""
@@ -180,6 +185,10 @@ class TrainStage(Stage):
 
     def run_shard(self, ctx: RunContext, shard: Shard, directory: Path) -> None:
         """Train, validate, and write the encoder and the record of the training."""
+        with MODEL_LOCK:
+            self._train(ctx, shard, directory)
+
+    def _train(self, ctx: RunContext, shard: Shard, directory: Path) -> None:
         settings, seed, limit = _settings_of(ctx, shard), ctx.settings.seed, ctx.settings.limit
         title = "train" if shard.key == RATED else f"train {shard.key}"
         data = load_core(ctx.paths.core)

@@ -13,8 +13,6 @@ from ecoagent.retrieval.encoders import Embeddings, OnBatch, SentenceEncoder
 from ecoagent.retrieval.pairs import TrainingRow
 from ecoagent.settings import UserError
 
-KEYS, VECTORS = "keys", "vectors"
-
 
 def expansion_of(rows: Sequence[TrainingRow], encoder: SentenceEncoder) -> dict[str, Embeddings]:
     """Mean query vector of each tool text.
@@ -38,11 +36,9 @@ def expansion_of(rows: Sequence[TrainingRow], encoder: SentenceEncoder) -> dict[
 def save_expansion(path: Path, found: dict[str, Embeddings]) -> Path:
     """Write what ``expansion_of`` found; ``load_expansion`` reads it back."""
     keys = sorted(found)
+    vectors = np.array([found[key] for key in keys], dtype=np.float32)
     with path.open("wb") as file:
-        np.savez(
-            file,
-            **{KEYS: np.array(keys, dtype="U64"), VECTORS: np.array([found[k] for k in keys], np.float32)},
-        )
+        np.savez(file, keys=np.array(keys, dtype="U64"), vectors=vectors)
     return path
 
 
@@ -54,7 +50,7 @@ def load_expansion(path: Path) -> dict[str, Embeddings]:
     """
     try:
         with np.load(path, allow_pickle=False) as stored:
-            return dict(zip(stored[KEYS].tolist(), stored[VECTORS], strict=True))
+            return dict(zip(stored["keys"].tolist(), stored["vectors"], strict=True))
     except (OSError, ValueError, KeyError) as error:
         raise UserError(
             f"{path} holds no vectors of training queries ({type(error).__name__}: {error})",

@@ -173,7 +173,7 @@ class InfoNCELoss(nn.Module):
         with torch.autocast(numbers.device.type, enabled=False):
             return self._loss([functional.normalize(vectors.float(), dim=-1) for vectors in encoded], numbers)
 
-    def _loss(self, vectors: Sequence[Tensor], numbers: Tensor) -> Tensor:
+    def _loss(self, vectors: list[Tensor], numbers: Tensor) -> Tensor:
         queries, positives = vectors[0], vectors[1]
         negatives = torch.stack(vectors[2:], dim=1) if len(vectors) > 2 else None
         plain = self.settings.symmetric_weight == 0 and self._teacher is None
