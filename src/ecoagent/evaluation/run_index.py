@@ -12,13 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from ecoagent.evaluation.new_tools import NewTool
-from ecoagent.evaluation.train_stage import model_folder
+from ecoagent.evaluation.ranking import resources_of
 from ecoagent.models import ModelStore
 from ecoagent.reliability.score import ReliabilityScales
 from ecoagent.retrieval import (
     Encoder,
     Hit,
-    RankerResources,
     Recall,
     StoredEncoder,
     ToolIndex,
@@ -267,28 +266,33 @@ def _same(old: IndexedTool | None, new: IndexedTool) -> bool:
 
 
 def run_encoder(ctx: RunContext) -> StoredEncoder:
-    """The trained towers of the run, else the untrained encoder, behind their stored vectors."""
-    settings, store, trained = ctx.settings.train, ModelStore(ctx.settings.models), model_folder(ctx)
-    resources = RankerResources(
-        settings, lambda name: store.path(name, ctx.progress), trained if trained.is_dir() else None
+    """The best encoder of the run, behind its stored vectors: siamese, trained towers, the untrained one.
+
+    That the siamese encoder is the better one is measured by ``ecoagent ablate encoder``.
+    """
+    settings, store, resources = ctx.settings.train, ModelStore(ctx.settings.models), resources_of(ctx)
+    trained = {"siamese": resources.siamese, "rated": resources.trained}
+    which, folder = next(
+        ((name, path) for name, path in trained.items() if path is not None), ("encoder", None)
     )
-    which = "rated" if trained.is_dir() else "encoder"
-    if trained.is_dir():
-        files = sorted(p for p in trained.rglob("*") if p.is_file())
-        weights: Any = {p.relative_to(trained).as_posix(): sha256_file(p) for p in files}
+    if folder is not None:
+        files = sorted(p for p in folder.rglob("*") if p.is_file())
+        weights: Any = {p.relative_to(folder).as_posix(): sha256_file(p) for p in files}
     else:
         weights = {n: store.digest(n) for n in (settings.query_encoder, settings.tool_encoder)}
         weights |= settings.model_dump(include={"pooling", "max_length", "query_prefix", "tool_prefix"})
+    if which == "siamese" and settings.siamese.expansion_weight > 0:
+        weights["expansion"] = settings.siamese.expansion_weight
 
     def load() -> Encoder:
         return resources.encoder_of(which)
 
-    name = (
-        "trained towers"
-        if which == "rated"
-        else " + ".join(dict.fromkeys((settings.query_encoder, settings.tool_encoder)))
-    )
-    return keep_vectors(name, weights, store_folder(ctx.settings), load)
+    names = {
+        "siamese": "siamese encoder",
+        "rated": "trained towers",
+        "encoder": " + ".join(dict.fromkeys((settings.query_encoder, settings.tool_encoder))),
+    }
+    return keep_vectors(names[which], weights, store_folder(ctx.settings), load)
 
 
 def read_ruler(ctx: RunContext) -> ReliabilityScales:
