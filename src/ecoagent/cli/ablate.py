@@ -100,7 +100,10 @@ def encoder(
     arm: Annotated[
         list[str] | None, typer.Option(help="Only these arms, beside the two that others are compared with.")
     ] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Trainings of each arm.")] = 1,
+    seeds: Annotated[int, typer.Option(min=1, help="Trainings of the siamese encoder.")] = 1,
+    other_seeds: Annotated[
+        int | None, typer.Option(min=1, help="Trainings of each other arm; by default as many.")
+    ] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Train on at most this many pairs.")] = None,
     overrides: Set = None,
     force: Annotated[bool, typer.Option("--force", help="Train every arm anew.")] = False,
@@ -134,7 +137,9 @@ def encoder(
         known = [a.name for a in arms_of(settings.train, model or [])]
         one_of("--arm", [a for a in arm or [] if a != EXPANDED], known)
         sets = load_benchmarks(benchmark or [], collection or [], limit=queries, seed=settings.seed)
-        stage = EncoderAblation(sets, seeds=seeds, encoders=model or [], only=arm or [], limit=limit)
+        stage = EncoderAblation(
+            sets, seeds=seeds, other_seeds=other_seeds, encoders=model or [], only=arm or [], limit=limit
+        )
         if dry_run:
             planned = {"encoder ablation": {"state": "would run", **stage.estimate(ctx)}}
             print_json(planned) if as_json else show_estimates(planned)

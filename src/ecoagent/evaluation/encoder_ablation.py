@@ -74,11 +74,13 @@ class EncoderAblation(Stage):
         benchmarks: Sequence[Benchmark] = (),
         *,
         seeds: int = 1,
+        other_seeds: int | None = None,
         encoders: Sequence[str] = (),
         only: Sequence[str] = (),
         limit: int | None = None,
     ) -> None:
         self.benchmarks, self.seeds, self.limit = tuple(benchmarks), seeds, limit
+        self.other_seeds = seeds if other_seeds is None else min(seeds, other_seeds)
         self.encoders, self.only = tuple(encoders), frozenset(only)
 
     def arms(self, ctx: RunContext) -> list[Arm]:
@@ -92,7 +94,7 @@ class EncoderAblation(Stage):
         """Write what was asked into the run, where it counts as an input."""
         asked = {
             "benchmarks": {b.name: b.content for b in self.benchmarks},
-            "seeds": self.seeds,
+            "seeds": [self.seeds, self.other_seeds],
             "encoders": list(self.encoders),
             "only": sorted(self.only),
             "limit": self.limit,
@@ -121,8 +123,14 @@ class EncoderAblation(Stage):
             Shard(f"{arm.name}-{number}", (arm.name, str(number)))
             for number in range(self.seeds)
             for arm in self.arms(ctx)
-            if arm.trained or number == 0
+            if number < self._trainings(arm)
         ]
+
+    def _trainings(self, arm: Arm) -> int:
+        """Shards of an arm: one for each seed, one alone where there is nothing to draw."""
+        if not arm.trained:
+            return 1
+        return self.seeds if arm.name == CHOSEN else self.other_seeds
 
     def shard_content(self, ctx: RunContext, shard: Shard) -> Any:
         """Tables, sets, weights, and what the arm is trained with."""
@@ -150,7 +158,7 @@ class EncoderAblation(Stage):
             rows = rows_of(data, arm.settings, "train", self.limit)
             plan = plan_batches(rows, arm.settings.batch_size, arm.settings.epochs, ctx.settings.seed)
             size = max(sizes.get(name) or MINILM_MB for name in arm.models) / MINILM_MB
-            times = self.seeds if arm.trained else 1
+            times = self._trainings(arm)
             trainings += times * arm.trained
             training = SECONDS_PER_ROW * sum(len(b) for _, b in plan) if arm.trained else 0.0
             seconds += times * size * (training + SECONDS_PER_TEXT * texts)
