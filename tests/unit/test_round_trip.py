@@ -167,7 +167,7 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> Trainings:
         return TrainingResult([1.0], [0], [len(rows)], 0, "float32")
 
     monkeypatch.setattr(round_trip, "train_two_tower", train)
-    monkeypatch.setattr(round_trip, "build_two_tower", lambda *a, **k: None)
+    monkeypatch.setattr(round_trip, "build_towers", lambda *a, **k: None)
     monkeypatch.setattr(round_trip, "SentenceEncoder", lambda *a, **k: WordTowers())
     monkeypatch.setattr(round_trip, "load_two_tower", lambda *a, **k: WordTowers())
     monkeypatch.setattr(ModelStore, "path", lambda self, name, progress=None: Path(name))

@@ -264,7 +264,7 @@ def test_a_killed_process_leaves_a_checkpoint_to_go_on_from(
 def test_mixed_precision_is_recorded_and_keeps_float32_weights(
     tiny: Path, plain: tuple[TrainingResult, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(training, "_precision", lambda mixed: "bfloat16")
+    monkeypatch.setattr(training, "_precision", lambda settings, on_gpu: "bfloat16")
     result = train(tiny, tmp_path / "towers")
     assert result.precision == "bfloat16" and plain[0].precision == "float32"
     assert result.losses != plain[0].losses

@@ -171,7 +171,7 @@ class InfoNCELoss(nn.Module):
         numbers = labels.view(-1)
         # Mixed precision is for the encoder: at tau = 0.05 a logit in half precision is off by a tenth.
         with torch.autocast(numbers.device.type, enabled=False):
-            return self._loss([functional.normalize(vectors.float(), dim=-1) for vectors in encoded], numbers)
+            return self._loss([functional.normalize(_single(vectors), dim=-1) for vectors in encoded], numbers)
 
     def _loss(self, vectors: list[Tensor], numbers: Tensor) -> Tensor:
         queries, positives = vectors[0], vectors[1]
@@ -276,6 +276,11 @@ class InfoNCELoss(nn.Module):
             temperature=self.settings.temperature,
             softness=self.settings.distill_temperature,
         )
+
+
+def _single(vectors: Tensor) -> Tensor:
+    """Vectors in single precision, or as they are where they have more."""
+    return vectors.to(torch.promote_types(vectors.dtype, torch.float32))
 
 
 def _rank() -> int:
