@@ -24,7 +24,8 @@ from ecoagent.evaluation.benchmarks import (
     benchmark_row,
 )
 from ecoagent.evaluation.offline import check_rankers, load_run, save_run
-from ecoagent.evaluation.train_stage import model_folder
+from ecoagent.evaluation.ranking import resources_of
+from ecoagent.evaluation.train_stage import SIAMESE, model_folder
 from ecoagent.evaluation.trec import write_qrels, write_run
 from ecoagent.metrics import METRICS, TOOLRET_METRICS
 from ecoagent.models import ModelStore
@@ -79,13 +80,13 @@ def ranker_keys(ctx: RunContext, names: Sequence[str]) -> dict[str, str]:
     """What identifies each ranker's weights and settings.
 
     Raises:
-        UserError: a ranker is unknown, or is a trained one and this run has no trained towers.
+        UserError: a ranker is unknown, or is RATED's and this run has no trained towers.
     """
     check_rankers(names)
     settings, baselines = ctx.settings.train, ctx.settings.baselines
     store = ModelStore(ctx.settings.models)
     used = {"pooling", "max_length", "query_prefix", "tool_prefix", "query_encoder", "tool_encoder"}
-    trained: dict[str, str] | None = None
+    trained: dict[str, Any] = {}
     keys = {}
     for name in names:
         ranker = find_ranker(name)
@@ -94,8 +95,10 @@ def ranker_keys(ctx: RunContext, names: Sequence[str]) -> dict[str, str]:
             "model": ranker.model(settings, baselines),
         }
         if ranker.trained:
-            trained = trained or _trained(ctx, name)
-            content["weights"] = trained
+            kind = ranker.declared.kind
+            if kind not in trained:
+                trained[kind] = _siamese(ctx) if kind == SIAMESE else _trained(ctx, name)
+            content["weights"] = trained[kind]
         else:
             content["weights"] = {m: _model_digest(store, m) for m in ranker.models(settings)}
         if not ranker.trained and (ranker.own or ranker.parts(settings)):
@@ -121,6 +124,15 @@ def _trained(ctx: RunContext, ranker: str) -> dict[str, str]:
             remedy="run `ecoagent train` first, name the run with --run, or leave the trained rankers out: "
             """--set 'evaluate.rankers=["tfidf", "bm25", "encoder"]'""",
         )
+    return _files(folder)
+
+
+def _siamese(ctx: RunContext) -> list[Any]:
+    """Files of the siamese encoder, none where it is not trained, and what is added to its vectors."""
+    return [_files(model_folder(ctx, SIAMESE)), ctx.settings.train.siamese.expansion_weight]
+
+
+def _files(folder: Path) -> dict[str, str]:
     return {
         p.relative_to(folder).as_posix(): sha256_file(p) for p in sorted(folder.rglob("*")) if p.is_file()
     }
@@ -194,13 +206,13 @@ class BenchmarkStage(Stage):
             f"{benchmark.name}: ranking {shards.index(shard.key) + 1} of {len(shards)}, {shard.key}"
         )
         store = ModelStore(ctx.settings.models)
-        trained = model_folder(ctx)
-        train = ctx.settings.train
+        train, own = ctx.settings.train, resources_of(ctx)
         resources = StoredResources(
             train,
-            lambda model: store.path(model, ctx.progress),
-            trained if trained.is_dir() else None,
-            ctx.settings.baselines,
+            own.model_path,
+            own.trained,
+            own.baselines,
+            siamese=own.siamese,
             folder=store_folder(ctx.settings),
             # Vectors of what it starts from are kept as well.
             keys=ranker_keys(ctx, [name, *ranker.parts(train)]),

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ecoagent.settings import Settings
+from ecoagent.settings.sections import Section
 
 PAPER_SECTIONS = ("crawl", "reliability", "llm", "synthesis", "labeling", "train", "evaluate")
 """Sections whose defaults are the paper's constants."""
@@ -42,7 +43,10 @@ def _shown(value: Any) -> str:
 
 
 def deviations(settings: Settings) -> list[Deviation]:
-    """Settings that differ from their defaults, which are the paper's; performance knobs left out."""
+    """Settings that differ from their defaults, which are the paper's.
+
+    Performance knobs are left out, and sections within sections: the paper has no such part.
+    """
     paper = Settings()
     found = []
     for section in PAPER_SECTIONS:
@@ -50,6 +54,8 @@ def deviations(settings: Settings) -> list[Deviation]:
         for name, field in type(ours).model_fields.items():
             extra = field.json_schema_extra
             if isinstance(extra, dict) and extra.get("knob"):
+                continue
+            if isinstance(getattr(ours, name), Section):
                 continue
             if getattr(ours, name) != getattr(theirs, name):
                 found.append(

@@ -89,8 +89,8 @@ def training_key(
 
     Args:
         rows: training rows.
-        settings: hyperparameters; how often a checkpoint is written and where the teacher's scores lie
-            are left out.
+        settings: hyperparameters; how often a checkpoint is written, where the teacher's scores lie, and
+            the section of another encoder are left out.
         seed: of the training.
         validation: what it is validated on, or none.
         towers: folders f_Q and f_T start from.
@@ -118,5 +118,5 @@ def training_key(
         for path in sorted(folder.rglob("*"))
         if path.suffix in (".safetensors", ".bin", ".json")
     ]
-    options = settings.model_dump(mode="json", exclude={"checkpoint_every", "teacher_scores"})
+    options = settings.model_dump(mode="json", exclude={"checkpoint_every", "siamese", "teacher_scores"})
     return digest([content.hexdigest(), options, seed, judged, weights, list(machine)])

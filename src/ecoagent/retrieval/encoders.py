@@ -70,7 +70,7 @@ class SentenceEncoder:
         self.name = name
         self.dim = int(model.get_embedding_dimension())
         self.steady = steady
-        self._batch_size, self._normalize = batch_size, normalize
+        self.batch_size, self._normalize = batch_size, normalize
 
     def encode_queries(self, texts: Sequence[str], on_batch: OnBatch | None = None) -> Embeddings:
         """(n, d) vectors of queries; see ``Encoder``."""
@@ -93,7 +93,7 @@ class SentenceEncoder:
             if width is not None:
                 how["processing_kwargs"] = {"text": {"padding": "max_length", "max_length": width}}
                 if self.model.device.type != "cpu":
-                    batch += [batch[0]] * (self._batch_size - size)
+                    batch += [batch[0]] * (self.batch_size - size)
             vectors = encode(
                 batch,
                 batch_size=len(batch),
@@ -118,8 +118,8 @@ class SentenceEncoder:
         # The widest first, as the longest are without widths: what does not fit a memory fails at once.
         for width in sorted(groups, key=lambda w: -(w or 0)):
             rows = groups[width]
-            for start in range(0, len(rows), self._batch_size):
-                yield rows[start : start + self._batch_size], width
+            for start in range(0, len(rows), self.batch_size):
+                yield rows[start : start + self.batch_size], width
 
     def _widths(self, side: Literal["query", "document"], ordered: list[str]) -> list[int] | None:
         """Tokens of each text with its prefix, rounded up; none where the model has no tokens to pad."""

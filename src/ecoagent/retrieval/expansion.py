@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import zipfile
+import zlib
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +14,11 @@ import numpy as np
 from ecoagent.retrieval.encoders import Embeddings, OnBatch, SentenceEncoder
 from ecoagent.retrieval.pairs import TrainingRow
 from ecoagent.settings import UserError
+
+SHORTEST = 1e-6
+"""Length of a sum below which its direction is rounding alone."""
+_UNREADABLE = (OSError, EOFError, ValueError, KeyError, AttributeError, zipfile.BadZipFile, zlib.error)
+"""What numpy raises where a file is no archive of arrays, is cut short, or is an array of another kind."""
 
 
 def expansion_of(rows: Sequence[TrainingRow], encoder: SentenceEncoder) -> dict[str, Embeddings]:
@@ -50,36 +57,46 @@ def load_expansion(path: Path) -> dict[str, Embeddings]:
     """
     try:
         with np.load(path, allow_pickle=False) as stored:
-            return dict(zip(stored["keys"].tolist(), stored["vectors"], strict=True))
-    except (OSError, ValueError, KeyError) as error:
+            keys, vectors = stored["keys"], stored["vectors"]
+        if keys.ndim != 1 or vectors.ndim != 2 or vectors.dtype != np.float32:
+            raise ValueError("its arrays are of another form")
+        return dict(zip(keys.tolist(), vectors, strict=True))
+    except _UNREADABLE as error:
         raise UserError(
             f"{path} holds no vectors of training queries ({type(error).__name__}: {error})",
-            remedy="train again: ecoagent train --force",
+            remedy="run `ecoagent train`, which makes anew what is missing or damaged",
         ) from error
 
 
 class ExpandedEncoder(SentenceEncoder):
     """An encoder whose tool vectors lean to the queries that were written for the tool.
 
-    A tool's vector is norm(f(tool) + weight * mean f(query)); that of a tool without queries is f(tool).
+    A tool's vector is norm(f(tool) + weight * mean f(query)); that of a tool without queries is f(tool), and
+    so is one whose sum vanishes.
     """
 
-    def __init__(self, encoder: SentenceEncoder, queries: dict[str, Embeddings], weight: float) -> None:
-        super().__init__(encoder.model, name=encoder.name)
-        self._plain, self._queries, self._weight = encoder, queries, weight
-
-    def encode_queries(self, texts: Sequence[str], on_batch: OnBatch | None = None) -> Embeddings:
-        """(n, d) vectors of queries, as without expansion."""
-        return self._plain.encode_queries(texts, on_batch)
+    def __init__(self, encoder: SentenceEncoder, queries: Mapping[str, Embeddings], weight: float) -> None:
+        """
+        Args:
+            encoder: f, for queries and tools; its rows have length 1.
+            queries: what ``expansion_of`` found.
+            weight: of the mean query vector, at least 0.
+        """
+        super().__init__(
+            encoder.model, name=encoder.name, batch_size=encoder.batch_size, steady=encoder.steady
+        )
+        self._queries, self._weight = queries, weight
 
     def encode_documents(self, texts: Sequence[str], on_batch: OnBatch | None = None) -> Embeddings:
         """(n, d) vectors of tool texts, rows of length 1."""
-        vectors = self._plain.encode_documents(texts, on_batch)
+        vectors = super().encode_documents(texts, on_batch)
         for place, text in enumerate(texts):
             found = self._queries.get(_key(text))
             if found is not None:
                 moved = vectors[place] + self._weight * found
-                vectors[place] = moved / np.linalg.norm(moved)
+                length = float(np.linalg.norm(moved))
+                if length > SHORTEST:
+                    vectors[place] = moved / length
         return vectors
 
 

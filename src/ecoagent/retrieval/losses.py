@@ -171,7 +171,9 @@ class InfoNCELoss(nn.Module):
         numbers = labels.view(-1)
         # Mixed precision is for the encoder: at tau = 0.05 a logit in half precision is off by a tenth.
         with torch.autocast(numbers.device.type, enabled=False):
-            return self._loss([functional.normalize(_single(vectors), dim=-1) for vectors in encoded], numbers)
+            return self._loss(
+                [functional.normalize(_single(vectors), dim=-1) for vectors in encoded], numbers
+            )
 
     def _loss(self, vectors: list[Tensor], numbers: Tensor) -> Tensor:
         queries, positives = vectors[0], vectors[1]

@@ -107,6 +107,11 @@ def _siamese(declared: Baseline, resources: RankerResources) -> Encoder:
     encoder = load_two_tower(resources.siamese, name=f"siamese ({name})")
     if settings.expansion_weight == 0:
         return encoder
+    if not (resources.siamese / EXPANSION).is_file():
+        raise NotAvailable(
+            "the siamese encoder was trained without train.siamese.expansion_weight",
+            remedy="run `ecoagent train`",
+        )
     queries = load_expansion(resources.siamese / EXPANSION)
     return ExpandedEncoder(encoder, queries, settings.expansion_weight)
 

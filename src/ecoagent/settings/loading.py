@@ -11,7 +11,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from ecoagent.settings.baselines import BaselineSettings
@@ -211,11 +211,15 @@ def _assign(values: dict[str, Any], dotted: str, value: Any, *, where: str) -> N
 
 
 def known_keys() -> list[str]:
-    """Dotted names of all settings."""
+    """Dotted names of all settings, those of sections within sections too."""
+    return _keys(Settings)
+
+
+def _keys(model: type[BaseModel]) -> list[str]:
     keys = []
-    for name, field in Settings.model_fields.items():
+    for name, field in model.model_fields.items():
         if isinstance(field.annotation, type) and issubclass(field.annotation, Section):
-            keys += [f"{name}.{sub}" for sub in field.annotation.model_fields]
+            keys += [f"{name}.{sub}" for sub in _keys(field.annotation)]
         else:
             keys.append(name)
     return keys
