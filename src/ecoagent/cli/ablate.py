@@ -113,8 +113,9 @@ def encoder(
     """Change one choice of the encoder's training at a time, and compare the rankings.
 
     Arms: the encoder untrained; the siamese encoder; another pooling; without hard negatives; without
-    masking; both directions; two towers; RATED's towers; training queries in the tool vectors. The weights
-    are not kept. Trainings that are done are kept when a seed, a set or a model is added.
+    masking; both directions; two towers; RATED's towers; training queries in the tool vectors. Trainings
+    that are done are kept when a seed, a set or a model is added; the weights lie in the run's
+    raw/encoder_trainings, which may be removed when no further set is to be judged.
 
     Examples:
 
@@ -134,8 +135,7 @@ def encoder(
         settings = settings_of(profile, run, None, None, overrides)
         run_tables(settings, settings.run_name)
         ctx = RunContext.create(settings)
-        known = [a.name for a in arms_of(settings.train, model or [])]
-        one_of("--arm", [a for a in arm or [] if a != EXPANDED], known)
+        one_of("--arm", arm or [], [*(a.name for a in arms_of(settings.train, model or [])), EXPANDED])
         sets = load_benchmarks(benchmark or [], collection or [], limit=queries, seed=settings.seed)
         stage = EncoderAblation(
             sets, seeds=seeds, other_seeds=other_seeds, encoders=model or [], only=arm or [], limit=limit
@@ -146,7 +146,7 @@ def encoder(
             return 0
         require_space(ctx.paths.root)
         with run_lock(ctx.paths.root):
-            stage.prepare(ctx)
+            stage.prepare(ctx, anew=force)
             execute(stage, ctx, force=force)
         shown = dict.fromkeys(("arms", "rows", "notes"), list)
         content = read_object(ctx.paths.out / "results" / RESULT, shown)

@@ -6,14 +6,13 @@ arms see the same pairs. Choices are made on validation splits; the others are t
 
 from __future__ import annotations
 
-import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ecoagent.evaluation.benchmarks import Benchmark
-from ecoagent.evaluation.datasets import EvalData, load_core
+from ecoagent.evaluation.benchmark_stage import slug
+from ecoagent.evaluation.benchmarks import SPLIT, Benchmark
+from ecoagent.evaluation.datasets import SETS, EvalData, load_core
 from ecoagent.evaluation.encoder_arms import (
     CHOICE,
     CHOSEN,
@@ -24,36 +23,29 @@ from ecoagent.evaluation.encoder_arms import (
     Tests,
     arms_of,
     expanded,
-    parent_of,
-    tests_of,
+    own_tests,
+    set_tests,
 )
-from ecoagent.evaluation.offline import DECIMALS, RUN, all_queries, part_of
+from ecoagent.evaluation.encoder_trainings import TABLES, Trainings
+from ecoagent.evaluation.offline import DECIMALS, RUN, JudgedSplit, all_queries, part_of
 from ecoagent.evaluation.round_trip_table import result_rows
-from ecoagent.evaluation.train_stage import MINILM_MB, MODEL_LOCK, SECONDS_PER_ROW, rows_of
+from ecoagent.evaluation.train_stage import MINILM_MB, MODEL_LOCK, SECONDS_PER_ROW, training_plan
 from ecoagent.metrics import evaluate_run
 from ecoagent.models import ModelStore
-from ecoagent.retrieval import (
-    ExpandedEncoder,
-    SentenceEncoder,
-    build_towers,
-    expansion_of,
-    load_two_tower,
-    plan_batches,
-    rank_dense,
-    train_two_tower,
-)
+from ecoagent.retrieval import Encoder, ExpandedEncoder, rank_dense
 from ecoagent.runs import (
     RunContext,
     Shard,
     ShardResult,
     Stage,
     StageReport,
+    missing_shards,
     read_json,
     read_object,
     sha256_file,
     write_json,
 )
-from ecoagent.settings import result_settings
+from ecoagent.settings import UserError
 
 RESULT = "encoder_ablation.json"
 ASKED = "encoder_ablation_asked.json"
@@ -62,12 +54,15 @@ SECONDS_PER_TEXT = 0.012
 
 
 class EncoderAblation(Stage):
-    """Trains the arms, one shard an arm and seed, and compares them."""
+    """Ranks with every arm, one shard an arm, seed and set, and compares them.
+
+    Encoders come from ``Trainings``, which keeps them: a further seed, set or model has nothing else trained.
+    """
 
     name: ClassVar[str] = "encoder_ablation"
-    version: ClassVar[str] = "1"
+    version: ClassVar[str] = "2"
     sections: ClassVar[tuple[str, ...]] = ("train",)
-    shards_alone: ClassVar[bool] = True  # a further seed, set or model must not have the others trained again
+    shards_alone: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -79,9 +74,19 @@ class EncoderAblation(Stage):
         only: Sequence[str] = (),
         limit: int | None = None,
     ) -> None:
-        self.benchmarks, self.seeds, self.limit = tuple(benchmarks), seeds, limit
+        """
+        Raises:
+            UserError: a collection is called as a set of the build is.
+        """
+        self.benchmarks, self.seeds = {b.name: b for b in benchmarks}, seeds
+        for name in SETS:
+            if name in self.benchmarks:
+                raise UserError(
+                    f"a collection is called {name!r}, as a set of the build is", remedy="rename it"
+                )
         self.other_seeds = seeds if other_seeds is None else min(seeds, other_seeds)
         self.encoders, self.only = tuple(encoders), frozenset(only)
+        self.trainings = Trainings(limit)
 
     def arms(self, ctx: RunContext) -> list[Arm]:
         """The arms asked for; the two that others are compared with are always among them."""
@@ -90,147 +95,127 @@ class EncoderAblation(Stage):
             return found
         return [a for a in found if a.name in self.only | {UNTRAINED, CHOSEN}]
 
-    def prepare(self, ctx: RunContext) -> None:
-        """Write what was asked into the run, where it counts as an input."""
+    def prepare(self, ctx: RunContext, *, anew: bool = False) -> None:
+        """Write what was asked into the run, where it counts as an input.
+
+        Args:
+            ctx: the run.
+            anew: forget the trainings of the arms asked for.
+        """
         asked = {
-            "benchmarks": {b.name: b.content for b in self.benchmarks},
+            "benchmarks": {name: b.content for name, b in self.benchmarks.items()},
             "seeds": [self.seeds, self.other_seeds],
             "encoders": list(self.encoders),
             "only": sorted(self.only),
-            "limit": self.limit,
+            "limit": self.trainings.limit(ctx),
         }
         write_json(ctx.paths.raw / ASKED, asked)
+        self.trainings.begin(ctx)
+        for arm, number in self._planned(ctx) if anew else []:
+            self.trainings.forget(ctx, arm, number)
 
     def tables(self, ctx: RunContext) -> list[Path]:
         """The tables of the run that are read."""
-        names = ["syn_pairs", "syn_qrels", "syn_queries", "tools"]
-        if (ctx.paths.core / "real_queries.parquet").is_file():
-            names += ["real_qrels", "real_queries"]
-        return [ctx.paths.core / f"{name}.parquet" for name in names]
+        real = ("real_qrels", "real_queries") if (ctx.paths.core / "real_queries.parquet").is_file() else ()
+        return [ctx.paths.core / f"{name}.parquet" for name in (*TABLES, *real)]
 
     def inputs(self, ctx: RunContext) -> list[Path]:
         """The tables, and what was asked; baselines are shown from the results that are there."""
         return [*self.tables(ctx), ctx.paths.raw / ASKED, *_results(ctx)]
 
     def extra_key(self, ctx: RunContext) -> dict[str, Any]:
-        """Digests of the weights the arms start from."""
-        store = ModelStore(ctx.settings.models)
-        return {name: store.digest(name) for name in sorted({m for a in self.arms(ctx) for m in a.models})}
+        """What the arms' encoders depend on."""
+        return {f"{arm.name}-{n}": self.trainings.key(ctx, arm, n) for arm, n in self._planned(ctx)}
 
     def plan(self, ctx: RunContext) -> list[Shard]:
-        """One shard for each untrained arm, and one for each other arm and seed."""
+        """A shard for each arm, seed and set, the build's own splits as one set; those of an arm together."""
         return [
-            Shard(f"{arm.name}-{number}", (arm.name, str(number)))
-            for number in range(self.seeds)
-            for arm in self.arms(ctx)
-            if number < self._trainings(arm)
+            Shard(
+                f"{arm.name}-{number}+{slug(name)}" if name else f"{arm.name}-{number}",
+                (arm.name, str(number), name),
+            )
+            for arm, number in self._planned(ctx)
+            for name in ("", *self.benchmarks)
         ]
 
+    def _planned(self, ctx: RunContext) -> list[tuple[Arm, int]]:
+        """Every arm with the numbers of its trainings."""
+        arms = self.arms(ctx)
+        return [(arm, n) for n in range(self.seeds) for arm in arms if n < self._trainings(arm)]
+
     def _trainings(self, arm: Arm) -> int:
-        """Shards of an arm: one for each seed, one alone where there is nothing to draw."""
+        """Trainings of an arm: one for each seed, one alone where there is nothing to draw."""
         if not arm.trained:
             return 1
         return self.seeds if arm.name == CHOSEN else self.other_seeds
 
     def shard_content(self, ctx: RunContext, shard: Shard) -> Any:
-        """Tables, sets, weights, and what the arm is trained with."""
-        arm = self._arm(ctx, shard)
-        own = ctx.settings.model_copy(update={"train": arm.settings})
-        settings = result_settings(own, self.sections)
-        del settings["train"]["siamese"]
+        """The encoder, what it is judged on, and how deep."""
+        name = shard.ids[2]
         return {
-            "settings": settings,
-            "trained": arm.trained,
-            "weights": [ModelStore(ctx.settings.models).digest(name) for name in arm.models],
-            "tables": {p.name: sha256_file(p) for p in self.tables(ctx)},
-            "benchmarks": {b.name: b.content for b in self.benchmarks},
-            "limit": self.limit,
+            "encoder": self.trainings.key(ctx, *self._trained(ctx, shard)),
+            "judged": self.benchmarks[name].content
+            if name
+            else {p.name: sha256_file(p) for p in self.tables(ctx) if p.stem != "syn_pairs"},
             "depth": ctx.settings.evaluate.depth,
         }
 
     def estimate(self, ctx: RunContext) -> dict[str, Any]:
-        """Trainings, and minutes on two cores; other models than MiniLM by the size of their weights."""
+        """What is still to be done, in minutes on two cores; models by the size of their weights."""
         data = load_core(ctx.paths.core)
         sizes = {s.name: s.size_mb for s in ModelStore(ctx.settings.models).status()}
-        texts = sum(len(t.tools) + sum(len(s.queries) for s in t.splits) for t in self._tests(data))
-        seconds, trainings = 0.0, 0
-        for arm in self.arms(ctx):
-            rows = rows_of(data, arm.settings, "train", self.limit)
-            plan = plan_batches(rows, arm.settings.batch_size, arm.settings.epochs, ctx.settings.seed)
-            size = max(sizes.get(name) or MINILM_MB for name in arm.models) / MINILM_MB
-            times = self._trainings(arm)
-            trainings += times * arm.trained
-            training = SECONDS_PER_ROW * sum(len(b) for _, b in plan) if arm.trained else 0.0
-            seconds += times * size * (training + SECONDS_PER_TEXT * texts)
+        tests = dict(zip(("", *self.benchmarks), self._tests(data), strict=True))
+        arms = self.arms(ctx)
+        size = {arm.name: max(sizes.get(name) or MINILM_MB for name in arm.models) for arm in arms}
+        texts = {n: len(t.tools) + sum(len(s.queries) for s in t.splits) for n, t in tests.items()}
+        seconds, new = 0.0, set()
+        for shard in missing_shards(self, ctx):
+            arm, number = self._trained(ctx, shard)
+            seconds += SECONDS_PER_TEXT * texts[shard.ids[2]] * size[arm.name] / MINILM_MB
+            if (arm.name, number) in new or not arm.trained or self.trainings.kept(ctx, arm, number):
+                continue
+            new.add((arm.name, number))
+            rows = self.trainings.rows(ctx, arm, data)
+            plan = training_plan(rows, arm.settings, ctx.settings.seed + number)
+            seconds += SECONDS_PER_ROW * sum(len(b) for _, b in plan) * size[arm.name] / MINILM_MB
+        towers = {arm.name: 2 if arm.settings.towers == "two" else 1 for arm in arms}
         return {
-            "arms": [a.name for a in self.arms(ctx)],
+            "arms": [arm.name for arm in arms],
             "seeds": self.seeds,
-            "sets": [s.name for t in self._tests(data) for s in t.splits],
-            "trainings": trainings,
+            "sets": [s.name for t in tests.values() for s in t.splits],
+            "trainings": len(new),
+            "MB of weights": round(sum(size[name] * towers[name] for name, _ in new)),
             "minutes on 2 cores": round(seconds / 60, 1),
         }
 
     def run_shard(self, ctx: RunContext, shard: Shard, directory: Path) -> None:
-        """Train one arm in a temporary folder, and keep its reciprocal ranks alone."""
+        """Rank with one encoder, trained if it is not yet, and keep the reciprocal ranks alone."""
+        arm, number = self._trained(ctx, shard)
+        name = shard.ids[2]
         with MODEL_LOCK:
-            write_json(directory / RESULT, self._judged(ctx, shard, directory))
-
-    def _judged(self, ctx: RunContext, shard: Shard, directory: Path) -> dict[str, Any]:
-        data, arm = load_core(ctx.paths.core), self._arm(ctx, shard)
-        settings, seed = arm.settings, ctx.settings.seed + int(shard.ids[1])
-        store = ModelStore(ctx.settings.models)
-        path, tool_path = (store.path(name, ctx.progress) for name in (arm.models[0], arm.models[-1]))
-        if not arm.trained:
-            encoder = SentenceEncoder(build_towers(settings, path, tool_path), name=arm.name)
-            return {"ranks": {arm.name: self._ranks(ctx, encoder, data)}, "parameters": _size(encoder)}
-        rows = rows_of(data, settings, "train", self.limit)
-        masked = settings.mask_false_negatives
-        steps = len(plan_batches(rows, settings.batch_size, settings.epochs, seed, masked=masked))
-        with (
-            # Inside the shard's own folder, so that what a killed process leaves is cleared away.
-            tempfile.TemporaryDirectory(dir=directory) as scratch,
-            ctx.progress.task(f"encoder ablation: {shard.key}", total=steps, unit="steps") as task,
-        ):
-            start = time.perf_counter()
-            result = train_two_tower(
-                rows,
-                settings,
-                query_path=path,
-                tool_path=tool_path,
-                output=Path(scratch),
-                seed=seed,
-                on_step=lambda loss: task.advance(1, note=f"loss {loss:.3f}"),
-            )
-            seconds = time.perf_counter() - start
-            encoder = load_two_tower(Path(scratch))
-            ranks = {arm.name: self._ranks(ctx, encoder, data)}
+            ready = self.trainings.find(ctx, arm, number)
+            test = set_tests(self.benchmarks[name]) if name else own_tests(load_core(ctx.paths.core))
+            ranks = {arm.name: _ranks(ctx, ready.encoder, test)}
             if arm.name == CHOSEN:
-                wider = ExpandedEncoder(encoder, expansion_of(rows, encoder), EXPANSION_WEIGHT)
-                ranks[EXPANDED] = self._ranks(ctx, wider, data)
-        return {
-            "ranks": ranks,
-            "parameters": _size(encoder),
-            "pairs": len(rows),
-            "steps": result.steps,
-            "precision": result.precision,
-            "seconds": round(seconds, 1),
-        }
+                wider = ExpandedEncoder(ready.encoder, ready.expansion, EXPANSION_WEIGHT)
+                ranks[EXPANDED] = _ranks(ctx, wider, test)
+        write_json(directory / RESULT, {"ranks": ranks, "facts": ready.facts})
 
     def merge(self, ctx: RunContext, results: list[ShardResult]) -> StageReport:
-        """The table, from the reciprocal ranks of every arm and seed."""
-        data = load_core(ctx.paths.core)
-        tests = self._tests(data)
+        """The table, from the reciprocal ranks of every arm, seed and set."""
+        tests = self._tests(load_core(ctx.paths.core))
         splits = [split for test in tests for split in test.splits]
         clusters = {name: found for test in tests for name, found in test.clusters.items()}
-        found: dict[str, list[dict[str, Any]]] = {}
-        facts: dict[str, list[dict[str, Any]]] = {}
+        found: dict[str, dict[str, dict[str, Any]]] = {}
+        facts: dict[str, dict[str, dict[str, Any]]] = {}
         for result in results:
-            content = read_json(result.directory / RESULT)
+            content, number = read_json(result.directory / RESULT), result.shard.ids[1]
             for name, ranks in content["ranks"].items():
-                found.setdefault(name, []).append({"reciprocal_ranks": ranks})
-                facts.setdefault(name, []).append(content)
+                run = found.setdefault(name, {}).setdefault(number, {"reciprocal_ranks": {}})
+                run["reciprocal_ranks"].update(ranks)
+                facts.setdefault(name, {})[number] = content["facts"]
         rows = result_rows(
-            found,
+            {name: list(runs.values()) for name, runs in found.items()},
             splits,
             clusters,
             seed=ctx.settings.seed,
@@ -243,37 +228,26 @@ class EncoderAblation(Stage):
         content = {
             "seeds": [ctx.settings.seed + n for n in range(self.seeds)],
             "chosen": CHOSEN,
-            "arms": [_arm_facts(arm, facts[arm.name]) for arm in shown],
+            "arms": [_arm_facts(arm, list(facts[arm.name].values())) for arm in shown],
             "rows": rows,
-            "baselines": _baselines(ctx, [(s.set_name, s.split) for s in splits]),
-            "sets": [b.facts() for b in self.benchmarks],
+            "baselines": self._baselines(ctx, splits),
+            "sets": [b.facts() for b in self.benchmarks.values()],
             "notes": self._notes(ctx),
         }
         path = write_json(ctx.paths.out / "results" / RESULT, content)
         return StageReport(outputs=[path], rows={"rows": len(rows)}, summary={"arms": len(found)})
 
-    def _arm(self, ctx: RunContext, shard: Shard) -> Arm:
-        return next(arm for arm in self.arms(ctx) if arm.name == parent_of(shard.ids[0]))
+    def _trained(self, ctx: RunContext, shard: Shard) -> tuple[Arm, int]:
+        """A shard's arm, and the number of its training."""
+        return next(arm for arm in self.arms(ctx) if arm.name == shard.ids[0]), int(shard.ids[1])
 
     def _tests(self, data: EvalData) -> list[Tests]:
-        return tests_of(data, self.benchmarks)
-
-    def _ranks(
-        self, ctx: RunContext, encoder: SentenceEncoder, data: EvalData
-    ) -> dict[str, dict[str, float]]:
-        """Split to query to reciprocal rank."""
-        found = {}
-        for test in self._tests(data):
-            run = rank_dense(encoder, all_queries(test.splits), test.tools, ctx.settings.evaluate.depth)
-            for split in test.splits:
-                judged = evaluate_run(part_of(run, split), split.golds, ("MRR",))
-                values = (round(v, DECIMALS) for v in judged.values["MRR"].tolist())
-                found[split.name] = dict(zip(judged.query_ids, values, strict=True))
-        return found
+        """What every arm is judged on: the build's splits, then each set."""
+        return [own_tests(data), *map(set_tests, self.benchmarks.values())]
 
     def _notes(self, ctx: RunContext) -> list[str]:
         """What a reader of the table has to know."""
-        train = ctx.settings.train
+        train, limit = ctx.settings.train, self.trainings.limit(ctx)
         chosen = " and ".join(f"{s} {p}" for s, p in CHOICE)
         return [
             "One choice changed at a time; every arm sees the same training pairs of EcoAgent-Syn.",
@@ -283,12 +257,50 @@ class EncoderAblation(Stage):
             "Seconds: one training on the machine that wrote this.",
             *(["Trained in bfloat16 where the CPU multiplies it."] if train.cpu_bfloat16 else []),
             *([] if self.seeds > 1 else ["One seed: how much a training varies by chance is left out."]),
-            *([f"Training pairs capped at {self.limit}, the first by query id."] if self.limit else []),
+            *([f"Training pairs capped at {limit}, the first by query id."] if limit else []),
         ]
 
+    def _baselines(self, ctx: RunContext, splits: Sequence[JudgedSplit]) -> list[dict[str, Any]]:
+        """Rows of Table 1 and of the independent sets that are no encoder of the run's own training.
 
-def _size(encoder: SentenceEncoder) -> int:
-    return sum(int(p.numel()) for p in encoder.model.parameters())
+        Those alone that were judged on the same queries, without instructions.
+        """
+        sizes = {(s.set_name, s.split): len(s.queries) for s in splits}
+        found = []
+        for path in _results(ctx):
+            content = read_object(path, {"rows": list})
+            known = {facts.get("set"): facts.get("content") for facts in content.get("sets", [])}
+            for row in content["rows"]:
+                place = (row["set"], row.get("split", SPLIT))
+                ours = row["ranker"] in ("rated", "rated_wo_contrastive", "siamese")
+                if ours or row.get("status", RUN) != RUN or row.get("asked", "query") != "query":
+                    continue
+                benchmark = self.benchmarks.get(row["set"])
+                if benchmark is not None and known.get(row["set"]) != benchmark.content:
+                    continue
+                if sizes.get(place) == row["n_queries"]:
+                    found.append(
+                        {
+                            "ranker": row["ranker"],
+                            "label": row["label"],
+                            "set": place[0],
+                            "split": place[1],
+                            "MRR": row["metrics"]["MRR"],
+                            "interval": row["intervals"]["MRR"],
+                        }
+                    )
+        return found
+
+
+def _ranks(ctx: RunContext, encoder: Encoder, test: Tests) -> dict[str, dict[str, float]]:
+    """Split to query to reciprocal rank."""
+    run = rank_dense(encoder, all_queries(test.splits), test.tools, ctx.settings.evaluate.depth)
+    found = {}
+    for split in test.splits:
+        judged = evaluate_run(part_of(run, split), split.golds, ("MRR",))
+        values = (round(v, DECIMALS) for v in judged.values["MRR"].tolist())
+        found[split.name] = dict(zip(judged.query_ids, values, strict=True))
+    return found
 
 
 def _arm_facts(arm: Arm, facts: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -311,24 +323,3 @@ def _arm_facts(arm: Arm, facts: Sequence[dict[str, Any]]) -> dict[str, Any]:
 def _results(ctx: RunContext) -> list[Path]:
     folder = ctx.paths.out / "results"
     return [p for p in (folder / "offline.json", folder / "benchmarks.json") if p.is_file()]
-
-
-def _baselines(ctx: RunContext, splits: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
-    """Rows of Table 1 and of the independent sets that are no encoder of the run's own training."""
-    found = []
-    for path in _results(ctx):
-        for row in read_object(path, {"rows": list})["rows"]:
-            place = (row["set"], row.get("split", "test"))
-            ours = row["ranker"] in ("rated", "rated_wo_contrastive", "siamese")
-            if place in splits and not ours and row.get("status", RUN) == RUN:
-                found.append(
-                    {
-                        "ranker": row["ranker"],
-                        "label": row["label"],
-                        "set": place[0],
-                        "split": place[1],
-                        "MRR": row["metrics"]["MRR"],
-                        "interval": row["intervals"]["MRR"],
-                    }
-                )
-    return found

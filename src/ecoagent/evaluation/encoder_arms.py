@@ -72,7 +72,8 @@ def arms_of(train: TrainSettings, encoders: Sequence[str] = ()) -> list[Arm]:
         UserError: a model is asked for twice.
     """
     one = train.as_siamese
-    if len({*encoders, one.query_encoder}) != len(encoders) + 1:
+    # By the name that arms bear: a model's without its owner.
+    if len({_short(name) for name in (*encoders, one.query_encoder)}) != len(encoders) + 1:
         raise UserError(
             "the siamese encoder's own model, or one model twice, is asked for", remedy="name others once"
         )
@@ -98,7 +99,7 @@ def arms_of(train: TrainSettings, encoders: Sequence[str] = ()) -> list[Arm]:
         Arm("rated", f"RATED's towers ({train.pooling} pooling)", "As `train` trains RATED.", train),
     ]  # fmt: skip
     for name in encoders:
-        short = name.rsplit("/", 1)[-1]
+        short = _short(name)
         own = changed(one, query_encoder=name, tool_encoder=name)
         arms += [
             Arm(f"untrained_{short}", f"Untrained, {short}", "Another model, not trained.", own, False),
@@ -107,9 +108,8 @@ def arms_of(train: TrainSettings, encoders: Sequence[str] = ()) -> list[Arm]:
     return arms
 
 
-def parent_of(arm: str) -> str:
-    """The arm whose training an arm shares; itself if it has its own."""
-    return CHOSEN if arm == EXPANDED else arm
+def _short(model: str) -> str:
+    return model.rsplit("/", 1)[-1]
 
 
 def expanded(chosen: Arm) -> Arm:
@@ -122,11 +122,11 @@ def expanded(chosen: Arm) -> Arm:
     )
 
 
-def tests_of(data: EvalData, benchmarks: Sequence[Benchmark]) -> list[Tests]:
-    """What every arm is judged on: the build's splits, then each independent set.
+def own_tests(data: EvalData) -> Tests:
+    """The build's splits that every arm is judged on.
 
     Raises:
-        UserError: no split of the build has a judged query.
+        UserError: none has a judged query.
     """
     splits = []
     for set_name, split in (*CHOICE, *TESTS):
@@ -144,11 +144,13 @@ def tests_of(data: EvalData, benchmarks: Sequence[Benchmark]) -> list[Tests]:
         raise UserError(
             "no split to judge on has a judged query", remedy="synthesize for more tools, or label"
         )
-    found = [Tests(data.tools, tuple(splits), {s.name: _clusters(s, data.groups) for s in splits})]
-    for benchmark in benchmarks:
-        whole = JudgedSplit(benchmark.name, SPLIT, benchmark.texts("query", dense=True), benchmark.golds)
-        found.append(Tests(benchmark.tools, (whole,), {whole.name: _clusters(whole, {})}))
-    return found
+    return Tests(data.tools, tuple(splits), {s.name: _clusters(s, data.groups) for s in splits})
+
+
+def set_tests(benchmark: Benchmark) -> Tests:
+    """An independent set that every arm is judged on, its queries without instructions."""
+    whole = JudgedSplit(benchmark.name, SPLIT, benchmark.texts("query", dense=True), benchmark.golds)
+    return Tests(benchmark.tools, (whole,), {whole.name: _clusters(whole, {})})
 
 
 def _clusters(split: JudgedSplit, groups: Mapping[str, str]) -> tuple[str, ...]:

@@ -116,7 +116,12 @@ def teacher_scores(path: Path | None) -> dict[tuple[str, str], float]:
     return found
 
 
-def _teacher_digest(path: Path | None) -> str | None:
+def teacher_digest(path: Path | None) -> str | None:
+    """SHA-256 of ``train.teacher_scores``; none without a file.
+
+    Raises:
+        UserError: the file is missing.
+    """
     if path is not None and not path.is_file():
         raise UserError(f"train.teacher_scores: {path} is not there", remedy="give the file, or leave it out")
     return None if path is None else sha256_file(path)
@@ -172,7 +177,7 @@ class TrainStage(Stage):
         for shard in self.plan(ctx):
             settings = _settings_of(ctx, shard)
             rows = rows_of(data, settings, "train", ctx.settings.limit)
-            plan = _plan(rows, settings, ctx.settings.seed)
+            plan = training_plan(rows, settings, ctx.settings.seed)
             seconds = SECONDS_PER_ROW * sum(len(b) for _, b in plan) * min(settings.max_length, 64) / 64
             # Other encoders than MiniLM by the size of their weights.
             seconds *= (sizes.get(settings.query_encoder) or MINILM_MB) / MINILM_MB
@@ -196,7 +201,7 @@ class TrainStage(Stage):
         store = ModelStore(ctx.settings.models)
         query_path = store.path(settings.query_encoder, ctx.progress)
         tool_path = store.path(settings.tool_encoder, ctx.progress)
-        steps = len(_plan(rows, settings, seed))
+        steps = len(training_plan(rows, settings, seed))
         if rows and warmup_steps(settings, steps) >= steps:
             ctx.progress.say(
                 f"{title}: {steps} steps end within the {warmup_steps(settings, steps)} warm-up steps; "
@@ -256,7 +261,7 @@ class TrainStage(Stage):
             name: store.digest(name) for name in sorted({settings.query_encoder, settings.tool_encoder})
         }
         if settings.teacher_scores is not None:
-            key["teacher_scores"] = _teacher_digest(settings.teacher_scores)
+            key["teacher_scores"] = teacher_digest(settings.teacher_scores)
         return key
 
 
@@ -273,7 +278,8 @@ def validation_of(data: EvalData, settings: TrainSettings, limit: int | None = N
     )
 
 
-def _plan(rows: list[TrainingRow], settings: TrainSettings, seed: int) -> list[tuple[int, list[int]]]:
+def training_plan(rows: list[TrainingRow], settings: TrainSettings, seed: int) -> list[tuple[int, list[int]]]:
+    """Batches of a training; see ``plan_batches``."""
     masked = settings.mask_false_negatives
     return plan_batches(rows, settings.batch_size, settings.epochs, seed, masked=masked)
 
@@ -309,7 +315,7 @@ def _record(
         "batch_sizes": result.batch_sizes,
         "validation": validation,
         "curve": result.validations,
-        "teacher_scores": _teacher_digest(settings.teacher_scores),
+        "teacher_scores": teacher_digest(settings.teacher_scores),
         "stopping": {
             "metric": settings.early_stopping,
             "planned_steps": result.planned_steps,

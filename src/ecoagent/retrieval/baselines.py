@@ -173,11 +173,17 @@ def _rated_label(suffix: str) -> Callable[[TrainSettings], str]:
     return label
 
 
+def _siamese_label(settings: TrainSettings) -> str:
+    name = settings.siamese.encoder.rsplit("/", 1)[-1]
+    more = ", training queries in tool vectors" if settings.siamese.expansion_weight > 0 else ""
+    return f"Siamese encoder ({name}, trained{more})"
+
+
 _OWN_LABEL: Mapping[Kind, Callable[[TrainSettings], str]] = {
     "pretrained": _encoder_label,
     "untrained_towers": _rated_label(" w/o Contrastive"),
     "trained_towers": _rated_label(""),
-    "siamese": lambda settings: f"Siamese encoder ({settings.siamese.encoder.rsplit('/', 1)[-1]}, trained)",
+    "siamese": _siamese_label,
 }
 
 

@@ -193,7 +193,8 @@ def forget(name: str, ctx: RunContext) -> None:
     shutil.rmtree(ctx.paths.raw / name, ignore_errors=True)
 
 
-def _shard_done(directory: Path, key: str) -> bool:
+def folder_done(directory: Path, key: str) -> bool:
+    """Whether ``write_folder`` wrote ``directory`` for ``key``, and its files have the bytes recorded."""
     stored = read_marker(directory / SHARD_MARKER, {"key": str, "files": dict})
     if stored is None:
         return False
@@ -224,18 +225,52 @@ class ShardWork:
 
 def _run_shard(stage: Stage, ctx: RunContext, key: str, shard: Shard) -> str:
     final = ctx.paths.raw / stage.name / shard.key
+    write_folder(final, key, lambda directory: stage.run_shard(ctx, shard, directory))
+    return str(final)
+
+
+def write_folder(final: Path, key: str, write: Callable[[Path], None]) -> None:
+    """Write a folder that is whole or absent, with a record of its files in it.
+
+    Args:
+        final: its place; what stood there is replaced.
+        key: of what its files depend on, for ``folder_done``.
+        write: writes them into the folder it is given, which lies beside ``final``.
+    """
     temporary = temporary_sibling(final)
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
     try:
-        stage.run_shard(ctx, shard, temporary)
+        write(temporary)
         files = sorted(p for p in temporary.rglob("*") if p.is_file())
         listing = {p.relative_to(temporary).as_posix(): sha256_file(p) for p in files}
         write_json(temporary / SHARD_MARKER, {"key": key, "files": listing})
         replace_directory(temporary, final)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-    return str(final)
+
+
+def _shard_keys(stage: Stage, ctx: RunContext, shards: Sequence[Shard]) -> dict[str, str]:
+    """Content key of each shard by its name."""
+    base = _base_key(stage, ctx)
+    if stage.shards_alone:
+        base = {k: base[k] for k in ("stage", "version", "package")}
+    return {s.key: digest({**base, "ids": s.ids, "content": stage.shard_content(ctx, s)}) for s in shards}
+
+
+def _missing(stage: Stage, ctx: RunContext, shards: Sequence[Shard], keys: dict[str, str]) -> list[Shard]:
+    folder = ctx.paths.raw / stage.name
+    return [
+        s
+        for s in shards
+        if not (folder_done(folder / s.key, keys[s.key]) and stage.shard_finished(folder / s.key))
+    ]
+
+
+def missing_shards(stage: Stage, ctx: RunContext) -> list[Shard]:
+    """Shards that are not there yet, or no longer as they would be written now; for estimates."""
+    shards = stage.plan(ctx)
+    return _missing(stage, ctx, shards, _shard_keys(stage, ctx, shards))
 
 
 def finished(stage: Stage, ctx: RunContext) -> StageOutcome | None:
@@ -272,16 +307,9 @@ def execute(stage: Stage, ctx: RunContext, *, force: bool = False, mapper: Mappe
     marker_path(stage.name, ctx).unlink(missing_ok=True)
     ctx.progress.say(f"{stage.name}: started")
     shards = stage.plan(ctx)
-    base = _base_key(stage, ctx)
-    if stage.shards_alone:
-        base = {k: base[k] for k in ("stage", "version", "package")}
-    keys = {s.key: digest({**base, "ids": s.ids, "content": stage.shard_content(ctx, s)}) for s in shards}
+    keys = _shard_keys(stage, ctx, shards)
     folder = ctx.paths.raw / stage.name
-    missing = [
-        s
-        for s in shards
-        if not (_shard_done(folder / s.key, keys[s.key]) and stage.shard_finished(folder / s.key))
-    ]
+    missing = _missing(stage, ctx, shards, keys)
     if len(missing) < len(shards):
         ctx.progress.say(
             f"{stage.name}: {len(shards) - len(missing)} of {len(shards)} shards kept from before"
