@@ -14,16 +14,24 @@ import pytest
 from ecoagent.evaluation.round_trip import encoders_of
 from ecoagent.publish import PublishStage
 from ecoagent.report import ReportStage, RunFiles, render_report
+from ecoagent.report.encoder_ablation import encoder_figures, encoder_section
 from ecoagent.report.figures import dynamic_figure, mrr_figure, reliability_figure
 from ecoagent.report.generation import Cut, agreement, origin_rows, rank_counts, reject_steps
 from ecoagent.report.generation import ablation as ablation_of
 from ecoagent.report.labelled import calibration_facts, gold_overlap, hard_cases, pooling
-from ecoagent.report.measured import labeller_tables, review_section, shipped_labeller, shipped_round_trip
+from ecoagent.report.measured import (
+    labeller_tables,
+    review_section,
+    shipped_encoder_ablation,
+    shipped_labeller,
+    shipped_round_trip,
+)
 from ecoagent.report.results import read_dynamic, read_offline
 from ecoagent.report.stage import read_files
 from ecoagent.report.throughput import throughput_rows
 from ecoagent.runs import RunContext, execute, write_json
 from ecoagent.settings import UserError
+from tests.unit.fixture_encoder import ENCODER, encoder_ablation
 from tests.unit.fixture_run import dynamic_results, fixture_settings, offline_results, write_fixture_run
 
 
@@ -89,8 +97,10 @@ def test_page_is_self_contained_and_well_formed(page: str) -> None:
     checker.feed(page)
     assert checker.open == []
     assert all(source.startswith("data:") for source in checker.loads)
-    assert len(checker.images) == 10 and all(i.get("alt") for i in checker.images)
-    assert {f"#{i}" for i in checker.ids} >= checker.anchors and len(checker.anchors) == 15
+    # One figure a group of the encoder ablation, where a release ships one.
+    shipped = encoder_figures(encoder_section(shipped_encoder_ablation(ENCODER)))
+    assert len(checker.images) == 10 + len(shipped) and all(i.get("alt") for i in checker.images)
+    assert {f"#{i}" for i in checker.ids} >= checker.anchors and len(checker.anchors) == 16
     assert "@import" not in page and "url(" not in page
 
 
@@ -177,6 +187,7 @@ def test_missing_results_are_named(tmp_path: Path) -> None:
 def test_absent_results_name_their_command(page: str) -> None:
     for command in (
         "ecoagent ablate round-trip --run",
+        "ecoagent ablate encoder --run",
         "ecoagent label --evaluate-on",
         "ecoagent label --calibrate",
         "ecoagent review sample --run",
@@ -336,11 +347,13 @@ def test_results_of_other_commands_are_shown(tmp_path: Path) -> None:
     write_json(results / "labeller.json", labeller())
     write_json(results / "review.json", review("model"))
     write_json(results / "round_trip.json", ablation())
+    write_json(results / "encoder_ablation.json", encoder_ablation())
     assert execute(ReportStage(), ctx).status == "done", "the new results are part of the key"
     text = (ctx.paths.report / "index.html").read_text("utf-8")
     checker = Checker()
     checker.feed(text)
     assert checker.open == [] and (ctx.paths.report / "round_trip_mrr.png").is_file()
+    assert (ctx.paths.report / "encoder_ablation_sets.png").is_file()
     words = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", text))
     assert "toolbench: m (embedded, form yes_no), candidates by e" in words
     assert "Measured once for the release" not in words

@@ -6,12 +6,15 @@ from collections.abc import Mapping
 from importlib import resources
 from typing import Any
 
+from ecoagent.report.encoder_ablation import encoder_of, read_encoder_ablation
 from ecoagent.runs import read_json
 
 SHIPPED = "data/labeller.json"
 """In ``ecoagent.labeling``: reports of the labeller as the local profile uses it."""
 SHIPPED_ROUND_TRIP = "data/round_trip.json"
 """In ``ecoagent.evaluation``: the round-trip ablation of the reference build."""
+SHIPPED_ENCODER_ABLATION = "data/encoder_ablation.json"
+"""In ``ecoagent.evaluation``, where it was measured for the release: the encoder ablation of that build."""
 STAGE_WORDS = {
     "candidates": "candidates",
     "cosine": "after the cosine",
@@ -32,6 +35,13 @@ def shipped_round_trip(encoders: list[str]) -> dict[str, Any] | None:
     with resources.as_file(resources.files("ecoagent.evaluation").joinpath(SHIPPED_ROUND_TRIP)) as path:
         content: dict[str, Any] = read_json(path)
     return content if content["encoders"] == encoders else None
+
+
+def shipped_encoder_ablation(encoder: str) -> dict[str, Any] | None:
+    """The shipped encoder ablation; None where there is none, or it was measured with another model."""
+    with resources.as_file(resources.files("ecoagent.evaluation").joinpath(SHIPPED_ENCODER_ABLATION)) as path:
+        content = read_encoder_ablation(path)
+    return content if content is not None and encoder_of(content) == encoder else None
 
 
 def labeller_tables(content: Any) -> list[dict[str, Any]]:

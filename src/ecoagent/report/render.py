@@ -20,6 +20,7 @@ from ecoagent.report import comparison_figures, facts, figures
 from ecoagent.report.benchmarked import benchmark_section
 from ecoagent.report.chain import make_chain
 from ecoagent.report.comparison import NOTHING, ComparisonFiles, comparison_section
+from ecoagent.report.encoder_ablation import encoder_figures, encoder_section
 from ecoagent.report.feedback import feedback_section
 from ecoagent.report.figures import Figure
 from ecoagent.report.growth import growth_section, tag_table
@@ -51,6 +52,9 @@ class RunFiles:
     round_trip: Mapping[str, Any] | None = None
     """``round_trip.json``, where ``ecoagent ablate round-trip`` was run; else the shipped one."""
     round_trip_shipped: bool = False
+    encoder_ablation: Mapping[str, Any] | None = None
+    """``encoder_ablation.json``, where ``ecoagent ablate encoder`` was run; else the shipped one."""
+    encoder_ablation_shipped: bool = False
     labeller: Any = None
     """``labeller.json``, where ``ecoagent label --evaluate-on`` was run; else the shipped one."""
     labeller_shipped: bool = False
@@ -310,7 +314,8 @@ def render_report(files: RunFiles, settings: Settings) -> Report:
         review=files.review,
     )
     feedback, feedback_figures = feedback_section(files.feedback, files.feedback_times)
-    pictures = _figures(files, settings) | chain.figures | feedback_figures
+    ablated = encoder_section(files.encoder_ablation, shipped=files.encoder_ablation_shipped)
+    pictures = _figures(files, settings) | chain.figures | encoder_figures(ablated) | feedback_figures
     offline, offline_notes = read_offline(files.offline)
     dynamic, _, dynamic_notes = read_dynamic(files.dynamic)
     tools, syn, real = tables["tools"], tables["syn_queries"], tables["real_queries"]
@@ -353,6 +358,7 @@ def render_report(files: RunFiles, settings: Settings) -> Report:
         comparison=comparison_section(files.compared),
         cold=files.cold_start or {"rows": [], "notes": []},
         benchmarks=benchmark_section(files.benchmarks),
+        ablated=ablated,
         dynamic=dynamic,
         dynamic_notes=dynamic_notes,
         training=files.training,

@@ -12,8 +12,9 @@ from ecoagent.evaluation.round_trip import encoders_of
 from ecoagent.reliability.flaws import load_flaws
 from ecoagent.report.benchmarked import BENCHMARKS
 from ecoagent.report.comparison import FILES, ComparisonFiles
+from ecoagent.report.encoder_ablation import ENCODER_ABLATION, read_encoder_ablation
 from ecoagent.report.growth import GROWTH_FILE, load_growth
-from ecoagent.report.measured import shipped_labeller, shipped_round_trip
+from ecoagent.report.measured import shipped_encoder_ablation, shipped_labeller, shipped_round_trip
 from ecoagent.report.render import RunFiles, render_report
 from ecoagent.runs import (
     AGAIN,
@@ -41,6 +42,7 @@ OPTIONAL = (
     "flaws.json",
     "flaws_links.json",
     ROUND_TRIP,
+    ENCODER_ABLATION,
     LABELLER,
     REVIEW,
     COLD_START,
@@ -57,7 +59,7 @@ class ReportStage(Stage):
     """One self-contained page of everything a run found."""
 
     name: ClassVar[str] = "report"
-    version: ClassVar[str] = "5"
+    version: ClassVar[str] = "6"
     sections: ClassVar[tuple[str, ...]] = (
         "crawl", "reliability", "llm", "synthesis", "labeling", "train", "evaluate", "audit", "publish",
     )  # fmt: skip
@@ -86,6 +88,7 @@ class ReportStage(Stage):
             "run": ctx.settings.run_name,
             "shipped_labeller": shipped_labeller(ctx.settings.llm.model),
             "shipped_round_trip": shipped_round_trip(encoders_of(ctx.settings)),
+            "shipped_encoder_ablation": shipped_encoder_ablation(ctx.settings.train.siamese.encoder),
         }
 
     def run_shard(self, ctx: RunContext, shard: Shard, directory: Path) -> None:
@@ -117,6 +120,7 @@ def read_files(ctx: RunContext) -> RunFiles:
     published = manifest.get("stages", {}).get("publish", {})
     own = read_found(out / "results" / LABELLER, (dict, list))
     round_trip = read_found(out / "results" / ROUND_TRIP)
+    ablated = read_encoder_ablation(out / "results" / ENCODER_ABLATION)
     return RunFiles(
         tables=load_tables(core),
         offline=_with_rows(out / "results" / "offline.json"),
@@ -131,6 +135,8 @@ def read_files(ctx: RunContext) -> RunFiles:
         coverage=[row for row in read_found(core / COVERAGE, (list, dict)) or [] if isinstance(row, dict)],
         round_trip=round_trip or shipped_round_trip(encoders_of(ctx.settings)),
         round_trip_shipped=not round_trip,
+        encoder_ablation=ablated or shipped_encoder_ablation(ctx.settings.train.siamese.encoder),
+        encoder_ablation_shipped=ablated is None,
         labeller=own or shipped_labeller(ctx.settings.llm.model),
         labeller_shipped=own is None,
         review=read_found(out / "results" / REVIEW),
