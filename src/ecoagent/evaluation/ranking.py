@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -11,6 +12,7 @@ from ecoagent.evaluation.offline import NotRun, Ranked, all_queries, judged_spli
 from ecoagent.evaluation.train_stage import model_folder
 from ecoagent.models import ModelStore
 from ecoagent.retrieval import RERANK_TOP, NotAvailable, RankedRun, RankerResources, find_ranker, first_stage
+from ecoagent.retrieval.analysis import ANALYSIS_NOTES
 from ecoagent.runs import RunContext, digest
 from ecoagent.settings import Settings
 
@@ -43,6 +45,8 @@ class Rankings:
             "fault": ranker.fault(settings.train, settings.baselines, store),
             "parts": [self.standing(ctx, part) for part in ranker.parts(settings.train)],
         }
+        if ranker.lexical:
+            found["analysis"] = settings.baselines.lexical
         if ranker.own:
             found["own"] = settings.train.model_dump(mode="json", include=_OWN_SETTINGS)
         if ranker.declared.kind == "endpoint":
@@ -130,6 +134,17 @@ def ranking_notes(settings: Settings, missing: list[NotRun]) -> list[str]:
     if composed:
         first = find_ranker(first_stage(settings.train)).label(settings.train)
         notes.append(f"The dense first stage is {first}.")
+    notes += lexical_notes(settings, names)
     if missing:
         notes.append(f"{len(missing)} of {len(names)} rankers were not run; their rows say why.")
     return notes
+
+
+def lexical_notes(settings: Settings, names: Iterable[str]) -> list[str]:
+    """How rankers that go by words, or start from one that does, make them; none where there is none."""
+    rankers = [find_ranker(name) for name in names]
+    parts = [find_ranker(part) for ranker in rankers for part in ranker.parts(settings.train)]
+    if not any(ranker.lexical for ranker in (*rankers, *parts)):
+        return []
+    analysis = settings.baselines.lexical
+    return [f"Words of TF-IDF and BM25 (baselines.lexical = {analysis}): {ANALYSIS_NOTES[analysis]}"]

@@ -7,7 +7,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from ecoagent.models import ModelStore, known_models
-from ecoagent.retrieval.declared import BASELINES, ENCODERS, OWN, RERANK_TOP, Baseline, Kind, NotAvailable
+from ecoagent.retrieval.declared import (
+    BASELINES,
+    ENCODERS,
+    LEXICAL,
+    OWN,
+    RERANK_TOP,
+    Baseline,
+    Kind,
+    NotAvailable,
+)
 from ecoagent.retrieval.dense import rank_dense
 from ecoagent.retrieval.encoders import OnBatch
 from ecoagent.retrieval.fusion import reciprocal_rank_fusion
@@ -41,6 +50,11 @@ class Ranker:
     def dense(self) -> bool:
         """Whether it ranks by vectors of an encoder."""
         return self.declared.kind in ENCODERS
+
+    @property
+    def lexical(self) -> bool:
+        """Whether it ranks by the words of the texts."""
+        return self.declared.kind in LEXICAL
 
     @property
     def own(self) -> bool:
@@ -178,7 +192,7 @@ def _by_words(rank: Callable[..., RankedRun]) -> _Rank:
     def ranked(
         ranker: Ranker, resources: RankerResources, queries: TextSet, tools: TextSet, k: int, on_batch: Any
     ) -> RankedRun:
-        return rank(queries, tools, k, name=ranker.name)
+        return rank(queries, tools, k, name=ranker.name, analysis=resources.baselines.lexical)
 
     return ranked
 

@@ -17,6 +17,7 @@ Kind = Literal[
 ]  # fmt: skip
 """How a row ranks; the last three are the run's own encoders, whose settings are ``train``."""
 
+LEXICAL: frozenset[Kind] = frozenset({"tfidf", "bm25"})
 OWN: frozenset[Kind] = frozenset({"pretrained", "untrained_towers", "trained_towers"})
 ENCODERS: frozenset[Kind] = OWN | {"endpoint", "dense", "two_tower"}
 
