@@ -160,7 +160,8 @@ def judge(
     Raises:
         UserError: a collection is not there or damaged, or a trained ranker is asked for and not there.
     """
-    from ecoagent.evaluation.benchmark_stage import benchmark_stage, ranker_keys, write_benchmarks
+    from ecoagent.evaluation.benchmark_stage import benchmark_stage, write_benchmarks
+    from ecoagent.evaluation.ranking import ranker_keys
 
     ctx = RunContext.create(settings)
     keys = ranker_keys(ctx, settings.evaluate.rankers)
@@ -200,6 +201,7 @@ def _planned(stage: BenchmarkStage, ctx: RunContext) -> dict[str, Any]:
 
 def _show(content: dict[str, Any], ctx: RunContext) -> None:
     from ecoagent.evaluation.benchmark_stage import RESULT, TABLE, shown_rows
+    from ecoagent.evaluation.offline import NOT_RUN
 
     columns = ("set", "queries", "queries_with_gold", "tools", "duplicate_tools", "licence", "origin")
     sets = [{c: facts[c] for c in columns} | {"left out": facts["left_out"]} for facts in content["sets"]]
@@ -208,8 +210,8 @@ def _show(content: dict[str, Any], ctx: RunContext) -> None:
     named = ("origin", "label", "asked", "sets")
     means = [{**{n: a[n] for n in named}, **a["own_metrics"]} for a in content["averages"]]
     show_rows("averages over sets", means)
-    for facts in content["sets"]:
-        for fault in facts["not_run"]:
-            ctx.progress.say(f"{facts['set']}: {fault['label']} not run: {fault['why']}")
+    for row in content["rows"]:
+        if row["status"] == NOT_RUN:
+            ctx.progress.say(f"{row['set']}: {row['label']} is not run: {row['reason']}")
     folder = ctx.paths.out / "results"
     ctx.progress.say(f"{folder / RESULT}, {TABLE}; `ecoagent report` shows them")

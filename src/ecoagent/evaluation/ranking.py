@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
 from ecoagent.evaluation.datasets import load_core
-from ecoagent.evaluation.offline import NotRun, Ranked, all_queries, judged_splits
+from ecoagent.evaluation.offline import NotRun, Ranked, all_queries, check_rankers, judged_splits
 from ecoagent.evaluation.train_stage import model_folder
 from ecoagent.models import ModelStore
 from ecoagent.retrieval import RERANK_TOP, NotAvailable, RankedRun, RankerResources, find_ranker, first_stage
 from ecoagent.retrieval.analysis import ANALYSIS_NOTES
-from ecoagent.runs import RunContext, digest
-from ecoagent.settings import Settings
+from ecoagent.runs import RunContext, digest, sha256_file
+from ecoagent.settings import Settings, UserError
 
 MODEL_LOCK = threading.RLock()
 """One encoder at a time: each uses every core, and their libraries are not safe to import twice at once."""
@@ -102,6 +102,39 @@ class Rankings:
         unit = "pairs" if ranker.declared.kind == "reranker" else "texts"
         with ctx.progress.task(f"evaluate: {name}", total=total, unit=unit) as task:
             return ranker.rank(resources, queries, data.tools, depth, task.advance)
+
+
+def ranker_keys(ctx: RunContext, names: Sequence[str]) -> dict[str, str]:
+    """What identifies each ranker's weights and settings: ``Rankings.standing``, and the towers it trained.
+
+    Raises:
+        UserError: a ranker is unknown, or is a trained one and this run has no trained towers; one of the
+            run's own encoders is missing.
+    """
+    check_rankers(names)
+    rankings = Rankings()
+    trained = None
+    keys = {}
+    for name in names:
+        content: dict[str, Any] = {"standing": rankings.standing(ctx, name)}
+        if find_ranker(name).trained:
+            trained = trained or _trained(ctx, name)
+            content["trained"] = trained
+        keys[name] = digest(content)
+    return keys
+
+
+def _trained(ctx: RunContext, ranker: str) -> dict[str, str]:
+    folder = model_folder(ctx)
+    if not folder.is_dir():
+        raise UserError(
+            f"run {ctx.settings.run_name!r} has no trained towers, and ranker {ranker!r} needs them",
+            remedy="run `ecoagent train` first, name the run with --run, or leave the trained rankers out: "
+            """--set 'evaluate.rankers=["tfidf", "bm25", "encoder"]'""",
+        )
+    return {
+        p.relative_to(folder).as_posix(): sha256_file(p) for p in sorted(folder.rglob("*")) if p.is_file()
+    }
 
 
 def resources_of(ctx: RunContext) -> RankerResources:
