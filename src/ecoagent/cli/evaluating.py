@@ -200,15 +200,19 @@ def _planned(stage: BenchmarkStage, ctx: RunContext) -> dict[str, Any]:
 
 
 def _show(content: dict[str, Any], ctx: RunContext) -> None:
-    from ecoagent.evaluation.benchmark_stage import RESULT, TABLE, shown_rows
+    from ecoagent.evaluation.benchmark_stage import RESULT, TABLE, shown_own, shown_rows
     from ecoagent.evaluation.offline import NOT_RUN
 
     columns = ("set", "queries", "queries_with_gold", "tools", "duplicate_tools", "licence", "origin")
-    sets = [{c: facts[c] for c in columns} | {"left out": facts["left_out"]} for facts in content["sets"]]
+    sets = [
+        {c: facts[c] for c in columns}
+        | {"left out": "; ".join(f"{reason} {count:,}" for reason, count in facts["left_out"].items())}
+        for facts in content["sets"]
+    ]
     show_rows("collections", sets)
     show_rows("rankers on independent collections", shown_rows(content["rows"]))
-    named = ("origin", "label", "asked", "sets")
-    means = [{**{n: a[n] for n in named}, **a["own_metrics"]} for a in content["averages"]]
+    named = ("origin", "label", "asked", "sets", "queries")
+    means = [{**{n: a[n] for n in named}, **shown_own(a)} for a in content["averages"]]
     show_rows("averages over sets", means)
     for row in content["rows"]:
         if row["status"] == NOT_RUN:

@@ -295,5 +295,10 @@ def _shown_row(row: Mapping[str, Any], *, run: bool) -> dict[str, Any]:
         "queries": row["n_queries"],
         **{name: round(row["metrics"][name], 3) if run else None for name in SHOWN},
         "MRR 95%": "-".join(f"{value:.3f}" for value in row["intervals"]["MRR"]) if run else NOT_RUN,
-        **{f"own {n}": round(v, 3) for n, v in row.get("own_metrics", {}).items() if n.endswith("@10")},
+        **shown_own(row),
     }
+
+
+def shown_own(row: Mapping[str, Any]) -> dict[str, float]:
+    """A set's own metrics as the console shows them: at 10 alone."""
+    return {f"own {n}": round(v, 3) for n, v in row.get("own_metrics", {}).items() if n.endswith("@10")}
