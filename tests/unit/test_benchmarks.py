@@ -395,6 +395,7 @@ def test_tools_that_say_little_are_judged_as_any(tiny: Path, tmp_path: Path) -> 
     content = results(outputs)
     [facts] = content["sets"]
     assert (facts["queries"], facts["tools"], facts["duplicate_tools"]) == (4, 5, 0)
+    assert facts["tools_without_description"] == 2
     assert facts["left_out"] == {NO_GOLD: 1} and facts["licence"].startswith("Apache-2.0")
     # Three are found first by their words; nothing is found for the one that shares none.
     assert [row["metrics"]["MRR"] for row in content["rows"]] == [0.75, 0.75]

@@ -37,6 +37,7 @@ class Benchmark:
         drawn_from: queries with gold, repeats counted once; more than are judged where a limit was given.
         left_out: what is not judged, by reason.
         duplicates: tools that are the same as another, by name and description.
+        undescribed: tools that say no more than their name and category.
         own_metrics: metrics of the set's own evaluation, over ``labelled``.
         content: SHA-256 over what rankers see and what they are judged by.
     """
@@ -51,6 +52,7 @@ class Benchmark:
     drawn_from: int
     left_out: Mapping[str, int]
     duplicates: int
+    undescribed: int
     own_metrics: tuple[str, ...]
     content: str
 
@@ -84,6 +86,7 @@ class Benchmark:
             "queries_with_gold": self.drawn_from,
             "tools": len(self.tools),
             "duplicate_tools": self.duplicates,
+            "tools_without_description": self.undescribed,
             "labelled_golds": sum(map(len, self.labelled.values())),
             "golds": sum(map(len, self.golds.values())),
             "left_out": dict(sorted(self.left_out.items())),
@@ -148,6 +151,7 @@ def make_benchmark(
         len(with_gold),
         {reason: count for reason, count in left_out.items() if count},
         len(collection.tools) - len({ids[0] for ids in members.values()}),
+        sum(not fold_space(tool.document or tool.description) for tool in collection.tools),
         own_metrics,
         digest(
             [
