@@ -19,11 +19,12 @@ from typer.testing import CliRunner
 from ecoagent.cli.app import app
 from ecoagent.cli.evaluating import load_benchmarks
 from ecoagent.evaluation import benchmark_stage as stages
-from ecoagent.evaluation.benchmarks import NO_GOLD, UNKNOWN_GOLD, make_benchmark
-from ecoagent.evaluation.offline import load_run
+from ecoagent.evaluation.benchmarks import NO_GOLD, OTHER_GOLD, REPEATED, UNKNOWN_GOLD, make_benchmark
+from ecoagent.evaluation.offline import JudgedSplit, NotRun, load_run, offline_row
 from ecoagent.evaluation.toolret import load_hub_collections, read_labels
 from ecoagent.metrics import TOOLRET_METRICS, evaluate_run
 from ecoagent.report.benchmarked import benchmark_section
+from ecoagent.report.render import _template
 from ecoagent.retrieval import RankedRun, load_encoder, rank_dense
 from ecoagent.retrieval.collections import (
     CollectionQuery,
@@ -34,7 +35,7 @@ from ecoagent.retrieval.collections import (
 )
 from ecoagent.retrieval.stored import store_size
 from ecoagent.runs import read_json
-from ecoagent.settings import UserError
+from ecoagent.settings import UserError, load_settings
 from tests.unit.tiny_encoder import write_tiny_encoder
 
 RANKERS = '["tfidf", "bm25", "encoder"]'
@@ -110,7 +111,7 @@ def test_a_set_is_judged_end_to_end(tiny: Path, tmp_path: Path) -> None:
     assert facts["licence"] == "MIT" and facts["origin"] == "Yifan-Song793/RestGPT"
     assert facts["queries"] == 3 and facts["tools"] == 4 and facts["duplicate_tools"] == 1
     assert facts["left_out"] == {NO_GOLD: 1} and (facts["labelled_golds"], facts["golds"]) == (4, 5)
-    assert facts["not_run"] == []
+    assert [r["status"] for r in content["rows"]] == ["run"] * 3
     # The same figures as ranking and judging by hand.
     benchmark = make_benchmark(collection_at(f"{sets}/restbench"))
     encoder = load_encoder(tiny, name="tiny", pooling=None, max_length=64)
@@ -162,7 +163,7 @@ def test_nothing_is_done_twice_and_other_sets_stay(
     # Without the collections' files the table is what it was; with another encoder its rows go.
     other = write_tiny_encoder(tmp_path / "other", seed=1)
     changed = call("--benchmark", f"{sets}/two", *options(outputs, other))
-    assert "one: 1 rows are of other weights and are left out" in changed.output
+    assert "one: 1 rows are of other weights or settings and are left out" in changed.output
     assert [(r["set"], r["ranker"]) for r in results(outputs)["rows"]] == [
         ("one", "tfidf"), ("one", "bm25"), ("two", "tfidf"), ("two", "bm25"), ("two", "encoder"),
     ]  # fmt: skip
@@ -249,15 +250,57 @@ def test_what_cannot_be_run_says_why_and_is_tried_again(tiny: Path, tmp_path: Pa
     broken.mkdir()
     (broken / "vocab.txt").write_text("x")
     call("--benchmark", f"{sets}/one", *options(outputs, broken))
-    [facts] = results(outputs)["sets"]
-    assert [f["ranker"] for f in facts["not_run"]] == ["encoder"]
-    assert "holds no sentence-transformers" in facts["not_run"][0]["why"]
-    section = benchmark_section(results(outputs))
-    assert section is not None and section.sets[0].facts["not_run"] == facts["not_run"]
+    row = results(outputs)["rows"][2]
+    assert (row["ranker"], row["status"], row["metrics"], row["intervals"]) == ("encoder", "not run", {}, {})
+    assert "holds no sentence-transformers" in row["reason"]
     again = call("--benchmark", f"{sets}/one", *options(outputs, broken))
     assert "2 of 3 shards kept" in again.output
     call("--benchmark", f"{sets}/one", *options(outputs, tiny))
-    assert results(outputs)["sets"][0]["not_run"] == [] and len(results(outputs)["rows"]) == 3
+    assert [r["status"] for r in results(outputs)["rows"]] == ["run"] * 3
+
+
+def test_rows_that_were_not_run_have_the_form_of_table_1(tiny: Path, tmp_path: Path) -> None:
+    sets, outputs = write_set(tmp_path / "sets", "one"), tmp_path / "outputs"
+    common = options(outputs, tiny, '["bm25", "gte_large", "ada_002"]')
+    shown = call("--benchmark", f"{sets}/one", *common)
+    assert "one: Ada-002 is not run: no embeddings endpoint is configured" in shown.output
+    rows = results(outputs)["rows"]
+    assert [r["status"] for r in rows] == ["run", "not run", "not run"]
+    # The same function makes the rows of offline.json.
+    made = make_benchmark(collection_at(f"{sets}/one"))
+    split = JudgedSplit("one", "test", made.texts("query", dense=True), made.golds)
+    settings = load_settings("local", env={}).train
+    for row in rows[1:]:
+        expected = offline_row(NotRun(row["ranker"], row["reason"]), split, settings, 0)
+        assert {**expected, "asked": "query", "model": row["model"]} == row
+    lines = (outputs / "runs" / "local" / "out" / "results" / "benchmarks.csv").read_text().splitlines()
+    assert [line.rsplit(",", 1)[1] for line in lines] == ["status", "run", "not run", "not run"]
+    assert lines[2].endswith(",,not run") and len({line.count(",") for line in lines}) == 1
+    page = _template().environment.get_template("benchmarks.html.jinja")
+    drawn = page.render(benchmarks=benchmark_section(results(outputs)))
+    assert f"not run: {rows[2]['reason']}" in drawn and drawn.count("not run: ") == 2
+    # A fault that stands is no reason to try again; one that is mended is.
+    again = call("--benchmark", f"{sets}/one", *common)
+    assert "benchmark-one: up to date" in again.output
+    local = f'{{tiny = "{tiny}", "thenlper/gte-large" = "{tiny}"}}'
+    call("--benchmark", f"{sets}/one", *common, "--set", f"models.local={local}")
+    assert [r["status"] for r in results(outputs)["rows"]] == ["run", "run", "not run"]
+
+
+def test_another_analysis_is_another_ranking(tiny: Path, tmp_path: Path) -> None:
+    asks = [{"query_id": "q", "query": "sending it", "gold": ["bank"]}]
+    sets, outputs = write_set(tmp_path / "sets", "one", asks), tmp_path / "outputs"
+    common = options(outputs, tiny, '["bm25", "encoder"]')
+    call("--benchmark", f"{sets}/one", *common)
+    english = results(outputs)
+    assert any("baselines.lexical = english" in note for note in english["notes"])
+    again = call("--benchmark", f"{sets}/one", *common, "--set", "baselines.lexical=plain")
+    assert "1 of 2 shards kept from before" in again.output
+    plain = results(outputs)
+    assert any("baselines.lexical = plain" in note for note in plain["notes"])
+    assert plain["rows"][1] == english["rows"][1]
+    # "Sends money" is found by its stem alone.
+    assert (plain["rows"][0]["metrics"]["MRR"], english["rows"][0]["metrics"]["MRR"]) == (0, 1)
 
 
 # --- the collection --------------------------------------------------------------------------------------
@@ -285,6 +328,79 @@ def test_texts_and_the_key_follow_the_content() -> None:
     assert make_benchmark(collection(4)).content != made.content
     assert stages.slug("restbench") == "restbench"
     assert stages.slug("a/b") != stages.slug("a-b") and "/" not in stages.slug("a/b")
+
+
+def asked(*rows: tuple[str, str, tuple[str, ...]]) -> TestCollection:
+    tools = (CollectionTool("a", "A", "", ""), CollectionTool("b", "B", "", ""))
+    return TestCollection(
+        "made", tuple(CollectionQuery(i, text, "", gold) for i, text, gold in rows), tools, "MIT"
+    )
+
+
+def test_rows_of_one_text_are_one_query_and_their_golds_are_united() -> None:
+    rows = asked(
+        ("q1", "Find a paper.", ("a",)),
+        ("q2", "find  a paper", ("a",)),
+        ("q3", "Find a paper?", ("b",)),
+        ("q4", "find a bed", ("b",)),
+        ("q5", "Find a paper", ()),
+    )
+    made = make_benchmark(rows)
+    assert [(q.id, q.text, q.gold) for q in made.queries] == [
+        ("q1", "Find a paper.", ("a", "b")),
+        ("q4", "find a bed", ("b",)),
+    ]
+    assert made.labelled["q1"] == {"a", "b"} and made.drawn_from == 2
+    assert made.left_out == {NO_GOLD: 1, REPEATED: 2, OTHER_GOLD: 1}
+    # A set with metrics of its own is judged row by row, as its own evaluation does.
+    apart = make_benchmark(rows, own_metrics=TOOLRET_METRICS)
+    assert [q.id for q in apart.queries] == ["q1", "q2", "q3", "q4"] and apart.left_out == {NO_GOLD: 1}
+
+
+@given(st.lists(st.tuples(st.sampled_from("xyz"), st.sets(st.sampled_from("ab"), min_size=1)), min_size=1))
+def test_uniting_loses_no_text_and_no_gold(rows: list[tuple[str, set[str]]]) -> None:
+    made = make_benchmark(asked(*((f"q{n:03d}", t, tuple(sorted(g))) for n, (t, g) in enumerate(rows))))
+    assert len(made.queries) == len({text for text, _ in rows}) == made.drawn_from
+    assert len(made.queries) + made.left_out.get(REPEATED, 0) == len(rows)
+    for query in made.queries:
+        assert set(query.gold) == {g for text, golds in rows if text == query.text for g in golds}
+
+
+def test_tools_that_say_little_are_judged_as_any(tiny: Path, tmp_path: Path) -> None:
+    """As in ToolBench: no description, a name alone, one description for two, a query without gold."""
+    sets = tmp_path / "sets"
+    write_lines(
+        sets / "toolbench_tools.jsonl",
+        [
+            {"tool_id": "a/api", "name": "a: api", "description": "a", "category": "Advertising"},
+            {"tool_id": "songs/top100", "name": "Songs: Top100", "description": "", "category": "Music"},
+            {"tool_id": "songs/getArtists", "description": None},
+            {"tool_id": "beds/find", "name": "Beds: find", "description": "Finds.", "category": "Travel"},
+            {"tool_id": "rooms/find", "name": "Rooms: find", "description": "Finds.", "category": "Travel"},
+        ],
+    )
+    write_lines(
+        sets / "toolbench_queries.jsonl",
+        [
+            {"query_id": "1", "query": "the top 100 in music", "group": "G1", "gold": ["songs/top100"]},
+            {"query_id": "2", "query": "which artists", "group": "G3", "gold": ["songs/getArtists"]},
+            {"query_id": "3", "query": "find a bed", "group": "G3", "gold": ["beds/find"]},
+            {"query_id": "4", "query": "is it on?", "group": "G3", "gold": ["rooms/find"]},
+            {"query_id": "5", "query": "plan a party", "group": "G3", "gold": []},
+        ],
+    )
+    outputs = tmp_path / "outputs"
+    words = ["--benchmark", str(sets), "--collection", "toolbench"]
+    call(*words, *options(outputs, tiny, '["tfidf", "bm25"]'))
+    content = results(outputs)
+    [facts] = content["sets"]
+    assert (facts["queries"], facts["tools"], facts["duplicate_tools"]) == (4, 5, 0)
+    assert facts["tools_without_description"] == 2
+    assert facts["left_out"] == {NO_GOLD: 1} and facts["licence"].startswith("Apache-2.0")
+    # Three are found first by their words; nothing is found for the one that shares none.
+    assert [row["metrics"]["MRR"] for row in content["rows"]] == [0.75, 0.75]
+    drawn = json.loads(call(*words, "--limit", "2", "--json", *options(outputs, tiny, '["bm25"]')).stdout)
+    assert drawn["sets"][0]["queries"] == 2 and drawn["sets"][0]["queries_with_gold"] == 4
 
 
 def test_names_of_a_folder(tmp_path: Path) -> None:

@@ -86,7 +86,8 @@ def test_pooling_keeps_the_dense_ones_and_adds_the_rest(
     if lexical == 0:
         assert pooled == alone
     asked = TextSet(tuple(sorted(queries)), tuple(queries[i] for i in sorted(queries)))
-    run = rank_bm25(asked, TextSet(tuple(i for i, _ in tools), tuple(t for _, t in tools)), max(lexical, 1))
+    catalog = TextSet(tuple(i for i, _ in tools), tuple(t for _, t in tools))
+    run = rank_bm25(asked, catalog, max(lexical, 1), analysis="plain")
     best = {
         (q, t): rank
         for q, found in zip(run.query_ids, run.tool_ids, strict=True)
@@ -158,6 +159,15 @@ def test_ties_of_bm25_go_by_id_whatever_the_order_of_the_tools() -> None:
         assert named == [("a", 1), ("b", 2)]
         assert expected is None or found == expected
         expected = found
+
+
+def test_labelling_keeps_to_plain_words_whatever_the_baselines_use() -> None:
+    # Verdicts and calibrations that are stored are of the pairs these words propose.
+    tools = [("t1", "track_parcel"), ("t2", "parcels"), ("t3", "the parcel")]
+    found = find_candidates(
+        LetterEncoder(), {"q": "the parcel"}, tools, top_k=1, min_cosine=2.0, lexical_top_k=3
+    )
+    assert [p.tool_id for p in found.kept] == ["t3"]
 
 
 def _prepare(requests: list[Request], tools: Sequence[NormalizedTool], **options: Any) -> Any:

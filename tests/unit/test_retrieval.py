@@ -155,7 +155,7 @@ def test_lexical_rankers_find_words_tie_by_id_and_leave_out_what_does_not_match(
 
 def test_bm25_equals_the_formula() -> None:
     tools = TextSet(("x", "y", "z"), ("mail mail send", "send card", "weather city today now"))
-    found = rank_bm25(TextSet(("q",), ("send mail",)), tools, 3)
+    found = rank_bm25(TextSet(("q",), ("send mail",)), tools, 3, analysis="plain")
     k1, b, n, average = 1.5, 0.75, 3, 3.0
 
     def weight(tf: int, length: int, df: int) -> float:

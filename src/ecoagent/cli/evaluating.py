@@ -160,7 +160,8 @@ def judge(
     Raises:
         UserError: a collection is not there or damaged, or a trained ranker is asked for and not there.
     """
-    from ecoagent.evaluation.benchmark_stage import benchmark_stage, ranker_keys, write_benchmarks
+    from ecoagent.evaluation.benchmark_stage import benchmark_stage, write_benchmarks
+    from ecoagent.evaluation.ranking import ranker_keys
 
     ctx = RunContext.create(settings)
     keys = ranker_keys(ctx, settings.evaluate.rankers)
@@ -199,17 +200,22 @@ def _planned(stage: BenchmarkStage, ctx: RunContext) -> dict[str, Any]:
 
 
 def _show(content: dict[str, Any], ctx: RunContext) -> None:
-    from ecoagent.evaluation.benchmark_stage import RESULT, TABLE, shown_rows
+    from ecoagent.evaluation.benchmark_stage import RESULT, TABLE, shown_own, shown_rows
+    from ecoagent.evaluation.offline import NOT_RUN
 
     columns = ("set", "queries", "queries_with_gold", "tools", "duplicate_tools", "licence", "origin")
-    sets = [{c: facts[c] for c in columns} | {"left out": facts["left_out"]} for facts in content["sets"]]
+    sets = [
+        {c: facts[c] for c in columns}
+        | {"left out": "; ".join(f"{reason} {count:,}" for reason, count in facts["left_out"].items())}
+        for facts in content["sets"]
+    ]
     show_rows("collections", sets)
     show_rows("rankers on independent collections", shown_rows(content["rows"]))
-    named = ("origin", "label", "asked", "sets")
-    means = [{**{n: a[n] for n in named}, **a["own_metrics"]} for a in content["averages"]]
+    named = ("origin", "label", "asked", "sets", "queries")
+    means = [{**{n: a[n] for n in named}, **shown_own(a)} for a in content["averages"]]
     show_rows("averages over sets", means)
-    for facts in content["sets"]:
-        for fault in facts["not_run"]:
-            ctx.progress.say(f"{facts['set']}: {fault['label']} not run: {fault['why']}")
+    for row in content["rows"]:
+        if row["status"] == NOT_RUN:
+            ctx.progress.say(f"{row['set']}: {row['label']} is not run: {row['reason']}")
     folder = ctx.paths.out / "results"
     ctx.progress.say(f"{folder / RESULT}, {TABLE}; `ecoagent report` shows them")

@@ -10,7 +10,7 @@ import csv
 import io
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -23,13 +23,13 @@ from ecoagent.evaluation.benchmarks import (
     averages,
     benchmark_row,
 )
-from ecoagent.evaluation.offline import check_rankers, load_run, save_run
-from ecoagent.evaluation.ranking import resources_of
-from ecoagent.evaluation.train_stage import SIAMESE, model_folder
+from ecoagent.evaluation.offline import NOT_RUN, NotRun, Ranked, is_settled, load_ranked, save_ranked
+from ecoagent.evaluation.ranking import lexical_notes, ranker_keys, resources_of
 from ecoagent.evaluation.trec import write_qrels, write_run
 from ecoagent.metrics import METRICS, TOOLRET_METRICS
 from ecoagent.models import ModelStore
-from ecoagent.retrieval import Encoder, RankerResources, find_ranker
+from ecoagent.retrieval import Encoder, RankedRun, Ranker, RankerResources, TextSet, find_ranker
+from ecoagent.retrieval.encoders import OnBatch
 from ecoagent.retrieval.stored import keep_vectors, store_folder
 from ecoagent.runs import (
     RunContext,
@@ -37,10 +37,7 @@ from ecoagent.runs import (
     ShardResult,
     Stage,
     StageReport,
-    digest,
-    read_json,
     read_object,
-    sha256_file,
     sha256_text,
     write_json,
     write_text,
@@ -48,7 +45,6 @@ from ecoagent.runs import (
 from ecoagent.settings import UserError
 
 RESULT, TABLE, PARTS = "benchmarks.json", "benchmarks.csv", "benchmarks"
-RUN_FILE, FAULT = "run.parquet", "not_run.json"
 SECONDS_PER_TEXT, MINILM_MB = 1 / 152, 90.9
 """MiniLM on two cores at 44 tokens; other encoders are estimated by the size of their weights."""
 SHOWN = ("MRR", "nDCG@10", "Recall@1", "Recall@5", "Recall@10", "Hit@5")
@@ -76,72 +72,10 @@ class StoredResources(RankerResources):
         return load() if key is None else keep_vectors(ranker, key, self.folder, load)
 
 
-def ranker_keys(ctx: RunContext, names: Sequence[str]) -> dict[str, str]:
-    """What identifies each ranker's weights and settings.
-
-    Raises:
-        UserError: a ranker is unknown, or is RATED's and this run has no trained towers.
-    """
-    check_rankers(names)
-    settings, baselines = ctx.settings.train, ctx.settings.baselines
-    store = ModelStore(ctx.settings.models)
-    used = {"pooling", "max_length", "query_prefix", "tool_prefix", "query_encoder", "tool_encoder"}
-    trained: dict[str, Any] = {}
-    keys = {}
-    for name in names:
-        ranker = find_ranker(name)
-        content: dict[str, Any] = {
-            "declared": asdict(ranker.declared),
-            "model": ranker.model(settings, baselines),
-        }
-        if ranker.trained:
-            kind = ranker.declared.kind
-            if kind not in trained:
-                trained[kind] = _siamese(ctx) if kind == SIAMESE else _trained(ctx, name)
-            content["weights"] = trained[kind]
-        else:
-            content["weights"] = {m: _model_digest(store, m) for m in ranker.models(settings)}
-        if not ranker.trained and (ranker.own or ranker.parts(settings)):
-            content["settings"] = settings.model_dump(mode="json", include=used)
-        if ranker.declared.kind == "endpoint":
-            content["endpoint"] = baselines.base_url
-        keys[name] = digest(content)
-    return keys
-
-
-def _model_digest(store: ModelStore, name: str) -> str:
-    try:
-        return store.digest(name)
-    except UserError:
-        return name  # not of the table: its ranker says what it lacks when it is run
-
-
-def _trained(ctx: RunContext, ranker: str) -> dict[str, str]:
-    folder = model_folder(ctx)
-    if not folder.is_dir():
-        raise UserError(
-            f"run {ctx.settings.run_name!r} has no trained towers, and ranker {ranker!r} needs them",
-            remedy="run `ecoagent train` first, name the run with --run, or leave the trained rankers out: "
-            """--set 'evaluate.rankers=["tfidf", "bm25", "encoder"]'""",
-        )
-    return _files(folder)
-
-
-def _siamese(ctx: RunContext) -> list[Any]:
-    """Files of the siamese encoder, none where it is not trained, and what is added to its vectors."""
-    return [_files(model_folder(ctx, SIAMESE)), ctx.settings.train.siamese.expansion_weight]
-
-
-def _files(folder: Path) -> dict[str, str]:
-    return {
-        p.relative_to(folder).as_posix(): sha256_file(p) for p in sorted(folder.rglob("*")) if p.is_file()
-    }
-
-
 class BenchmarkStage(Stage):
     """Ranks the queries of one set with every ranker, and judges the rankings; see ``benchmark_stage``."""
 
-    version: ClassVar[str] = "1"
+    version: ClassVar[str] = "2"
     shards_alone: ClassVar[bool] = True
 
     def __init__(self, benchmark: Benchmark, keys: Mapping[str, str]) -> None:
@@ -169,8 +103,8 @@ class BenchmarkStage(Stage):
         return [self.benchmark.content, self._keys[shard.ids[0]], ctx.settings.evaluate.depth]
 
     def shard_finished(self, directory: Path) -> bool:
-        """A ranker that could not be run is tried again."""
-        return not (directory / FAULT).is_file()
+        """Whether it is not a ranker that is tried again."""
+        return is_settled(directory)
 
     def estimate(self, ctx: RunContext) -> dict[str, Any]:
         """Texts to encode at most, and minutes where the size of the weights is known."""
@@ -197,7 +131,7 @@ class BenchmarkStage(Stage):
         }
 
     def run_shard(self, ctx: RunContext, shard: Shard, directory: Path) -> None:
-        """Rank the set's queries with one ranker; what it lacks is written instead where it cannot be run."""
+        """Rank the set's queries with one ranker, or say why it cannot be run."""
         name, asked = shard.ids[0], _asked(shard.ids[1])
         ranker, benchmark = find_ranker(name), self.benchmark
         queries = benchmark.texts(asked, dense=ranker.dense)
@@ -205,14 +139,9 @@ class BenchmarkStage(Stage):
         ctx.progress.say(
             f"{benchmark.name}: ranking {shards.index(shard.key) + 1} of {len(shards)}, {shard.key}"
         )
-        store = ModelStore(ctx.settings.models)
-        train, own = ctx.settings.train, resources_of(ctx)
+        train = ctx.settings.train
         resources = StoredResources(
-            train,
-            own.model_path,
-            own.trained,
-            own.baselines,
-            siamese=own.siamese,
+            **vars(resources_of(ctx)),
             folder=store_folder(ctx.settings),
             # Vectors of what it starts from are kept as well.
             keys=ranker_keys(ctx, [name, *ranker.parts(train)]),
@@ -222,44 +151,47 @@ class BenchmarkStage(Stage):
         if work:
             unit = "pairs" if ranker.declared.kind == "reranker" else "texts"
         with ctx.progress.task(f"{benchmark.name}: {shard.key}", total=total, unit=unit) as task:
-            try:
-                if fault := ranker.fault(train, ctx.settings.baselines, store):
-                    raise UserError(fault)
-                found = ranker.rank(
-                    resources, queries, benchmark.tools, ctx.settings.evaluate.depth, task.advance
-                )
-            except UserError as error:
-                ctx.progress.say(f"{benchmark.name}: {shard.key} not run: {error.message}")
-                write_json(directory / FAULT, {"ranker": name, "asked": asked, "why": str(error)})
-                return
-            if not work:
+            found = self._ranked(ctx, ranker, resources, queries, task.advance)
+            if not work and isinstance(found, RankedRun):
                 task.advance(total)
-        save_run(directory / RUN_FILE, found)
+        if isinstance(found, NotRun):
+            ctx.progress.say(f"{benchmark.name}: {shard.key} is not run: {found.reason}")
+        save_ranked(directory, found)
+
+    def _ranked(
+        self, ctx: RunContext, ranker: Ranker, resources: RankerResources, queries: TextSet, on_batch: OnBatch
+    ) -> Ranked:
+        settings = ctx.settings
+        fault = ranker.fault(settings.train, settings.baselines, ModelStore(settings.models))
+        if fault is not None:
+            return NotRun(ranker.name, fault)
+        try:
+            return ranker.rank(resources, queries, self.benchmark.tools, settings.evaluate.depth, on_batch)
+        except UserError as error:
+            # One of the run's own encoders, too: other rankers and sets do not hang on it.
+            return NotRun(ranker.name, error.message, again=True)
 
     def merge(self, ctx: RunContext, results: list[ShardResult]) -> StageReport:
         """The set's rows, its qrels and its runs."""
         benchmark, folder = self.benchmark, ctx.paths.out / PARTS / slug(self.benchmark.name)
+        settings = ctx.settings
         rows: list[dict[str, Any]] = []
-        not_run: list[dict[str, Any]] = []
+        again: list[str] = []
         outputs = [write_qrels(folder / f"{SPLIT}.qrels", benchmark.golds)]
         for result in results:
             name, asked = result.shard.ids[0], _asked(result.shard.ids[1])
-            if (result.directory / FAULT).is_file():
-                label = find_ranker(name).label(ctx.settings.train, ctx.settings.baselines)
-                not_run.append({**read_json(result.directory / FAULT), "label": label})
-                continue
-            run = load_run(result.directory / RUN_FILE, name)
-            row = benchmark_row(benchmark, run, asked, ctx.settings.train, ctx.settings.seed)
+            found = load_ranked(result.directory, name)
+            row = benchmark_row(benchmark, found, asked, settings.train, settings.seed, settings.baselines)
             rows.append({**row, "key": self._keys[name]})
-            outputs.append(write_run(folder / f"{SPLIT}.{result.shard.key}.run", run))
+            if isinstance(found, RankedRun):
+                outputs.append(write_run(folder / f"{SPLIT}.{result.shard.key}.run", found))
+            elif found.again:
+                again.append(result.shard.key)
         for stale in sorted({*folder.glob("*.run"), *folder.glob("*.qrels")} - set(outputs)):
             stale.unlink()
-        facts = benchmark.facts() | {"not_run": not_run}
         part = ctx.paths.out / "results" / PARTS / f"{slug(benchmark.name)}.json"
-        outputs.append(write_json(part, {"set": facts, "rows": rows}))
-        return StageReport(
-            outputs, {"rows": len(rows)}, summary={"set": benchmark.name, "incomplete": bool(not_run)}
-        )
+        outputs.append(write_json(part, {"set": benchmark.facts(), "rows": rows}))
+        return StageReport(outputs, {"rows": len(rows)}, summary={"set": benchmark.name, "incomplete": again})
 
 
 def benchmark_stage(benchmark: Benchmark, keys: Mapping[str, str]) -> BenchmarkStage:
@@ -311,13 +243,14 @@ def write_benchmarks(ctx: RunContext, say: Callable[[str], None] | None = None) 
                 kept.append({name: value for name, value in row.items() if name != "key"})
         if say is not None and len(kept) < len(found["rows"]):
             say(
-                f"{found['set']['set']}: {len(found['rows']) - len(kept)} rows are of other weights and are "
-                "left out; judge the set again"
+                f"{found['set']['set']}: {len(found['rows']) - len(kept)} rows are of other weights "
+                "or settings and are left out; judge the set again"
             )
-        if kept or found["set"]["not_run"]:
+        if kept:
             sets.append(found["set"])
             rows += kept
-    notes = [*NOTES, *([OWN_NOTE] if any(row.get("own_metrics") for row in rows) else [])]
+    notes = [*NOTES, *lexical_notes(ctx.settings, dict.fromkeys(row["ranker"] for row in rows))]
+    notes += [*([OWN_NOTE] if any(row.get("own_metrics") for row in rows) else [])]
     origins = {facts["set"]: facts["origin"] for facts in sets}
     result = {"sets": sets, "rows": rows, "averages": averages(rows, origins), "notes": notes}
     write_json(folder / RESULT, result)
@@ -333,32 +266,39 @@ def _current_key(ctx: RunContext, ranker: str) -> str | None:
 
 
 def table_csv(rows: Sequence[Mapping[str, Any]], licences: Mapping[str, str]) -> str:
-    """All rows with every metric and its interval, as CSV."""
+    """All rows with every metric and its interval, as CSV; no numbers where a ranker was not run."""
     metrics = [name for name in METRICS if any(name in row["metrics"] for row in rows)]
     own = [name for name in TOOLRET_METRICS if any(name in row.get("own_metrics", {}) for row in rows)]
     head = ["set", "licence", "ranker", "label", "model", "asked", "queries", "golds"]
     bounds = [f"{name} {end}" for name in metrics for end in ("low", "high")]
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([*head, *metrics, *bounds, *(f"own {name}" for name in own)])
+    writer.writerow([*head, *metrics, *bounds, *(f"own {name}" for name in own), "status"])
     for row in rows:
         cells = [row["set"], licences[row["set"]], row["ranker"], row["label"], row["model"], row["asked"]]
-        cells += [row["n_queries"], row["n_golds"], *(row["metrics"][name] for name in metrics)]
-        cells += [bound for name in metrics for bound in row["intervals"][name]]
-        writer.writerow([*cells, *(row.get("own_metrics", {}).get(name, "") for name in own)])
+        cells += [row["n_queries"], row["n_golds"], *(row["metrics"].get(name, "") for name in metrics)]
+        cells += [bound for name in metrics for bound in row["intervals"].get(name, ("", ""))]
+        cells += [row.get("own_metrics", {}).get(name, "") for name in own]
+        writer.writerow([*cells, row["status"]])
     return text.getvalue()
 
 
 def shown_rows(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Rows as the console shows them."""
-    return [
-        {
-            "set": row["set"],
-            "ranker": row["label"] + (", with instruction" if row["asked"] == "instruction" else ""),
-            "queries": row["n_queries"],
-            **{name: round(row["metrics"][name], 3) for name in SHOWN},
-            "MRR 95%": "-".join(f"{value:.3f}" for value in row["intervals"]["MRR"]),
-            **{f"own {n}": round(v, 3) for n, v in row.get("own_metrics", {}).items() if n.endswith("@10")},
-        }
-        for row in rows
-    ]
+    return [_shown_row(row, run=row["status"] != NOT_RUN) for row in rows]
+
+
+def _shown_row(row: Mapping[str, Any], *, run: bool) -> dict[str, Any]:
+    return {
+        "set": row["set"],
+        "ranker": row["label"] + (", with instruction" if row["asked"] == "instruction" else ""),
+        "queries": row["n_queries"],
+        **{name: round(row["metrics"][name], 3) if run else None for name in SHOWN},
+        "MRR 95%": "-".join(f"{value:.3f}" for value in row["intervals"]["MRR"]) if run else NOT_RUN,
+        **shown_own(row),
+    }
+
+
+def shown_own(row: Mapping[str, Any]) -> dict[str, float]:
+    """A set's own metrics as the console shows them: at 10 alone."""
+    return {f"own {n}": round(v, 3) for n, v in row.get("own_metrics", {}).items() if n.endswith("@10")}

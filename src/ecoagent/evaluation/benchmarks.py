@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from ecoagent.evaluation.offline import DECIMALS, JudgedSplit, offline_row
+from ecoagent.evaluation.offline import DECIMALS, JudgedSplit, Ranked, offline_row
 from ecoagent.labeling.prepare import seeded_order
 from ecoagent.metrics import TOOLRET_METRICS, evaluate_run
 from ecoagent.retrieval import RankedRun, TextSet
 from ecoagent.retrieval.collections import CollectionQuery, TestCollection
 from ecoagent.runs import digest
-from ecoagent.schema import fold_space, tool_text
-from ecoagent.settings import TrainSettings, UserError
+from ecoagent.schema import fold_space, normalize_query, tool_text
+from ecoagent.settings import BaselineSettings, TrainSettings, UserError
 
 Asked = Literal["query", "instruction"]
 """What a ranker is given: the query alone, or the set's instruction before it."""
 
 SPLIT = "test"
 NO_GOLD = "queries without gold"
+REPEATED = "rows that repeat a query (golds united)"
+OTHER_GOLD = "of these with other golds"
 UNKNOWN_GOLD = "golds that are no tool of the set (count as missed)"
 
 
@@ -32,9 +34,10 @@ class Benchmark:
         queries: judged queries, by id.
         golds: query to right tools; a gold's duplicates count as gold.
         labelled: query to right tools as the set has them.
-        drawn_from: queries with gold; more than are judged where a limit was given.
+        drawn_from: queries with gold, repeats counted once; more than are judged where a limit was given.
         left_out: what is not judged, by reason.
         duplicates: tools that are the same as another, by name and description.
+        undescribed: tools that say no more than their name and category.
         own_metrics: metrics of the set's own evaluation, over ``labelled``.
         content: SHA-256 over what rankers see and what they are judged by.
     """
@@ -49,6 +52,7 @@ class Benchmark:
     drawn_from: int
     left_out: Mapping[str, int]
     duplicates: int
+    undescribed: int
     own_metrics: tuple[str, ...]
     content: str
 
@@ -82,6 +86,7 @@ class Benchmark:
             "queries_with_gold": self.drawn_from,
             "tools": len(self.tools),
             "duplicate_tools": self.duplicates,
+            "tools_without_description": self.undescribed,
             "labelled_golds": sum(map(len, self.labelled.values())),
             "golds": sum(map(len, self.golds.values())),
             "left_out": dict(sorted(self.left_out.items())),
@@ -98,7 +103,9 @@ def make_benchmark(
     own_metrics: tuple[str, ...] = (),
 ) -> Benchmark:
     """A collection ready to be judged. Tools of equal name and description are one tool: all are right where
-    one is. Queries without gold are left out and counted.
+    one is. Rows of equal text are one query, under the first id, and each one's golds are right; a set with
+    metrics of its own keeps them apart, as its own evaluation does. Queries without gold are left out. Both
+    are counted.
 
     Args:
         limit: queries judged at most, drawn by a seeded hash of their ids; none = all.
@@ -110,7 +117,8 @@ def make_benchmark(
         UserError: no query has gold.
     """
     members = _same_tools(collection)
-    with_gold = {q.id: q for q in collection.queries if q.gold}
+    rows = [q for q in collection.queries if q.gold]
+    with_gold, other_gold = ({q.id: q for q in rows}, 0) if own_metrics else _united(rows)
     if not with_gold:
         raise UserError(
             f"{collection.name}: no query has gold", remedy="give a collection with relevance judgements"
@@ -126,7 +134,12 @@ def make_benchmark(
     )
     labelled = {q.id: frozenset(q.gold) for q in queries}
     golds = {q.id: frozenset(m for g in q.gold for m in members.get(g, (g,))) for q in queries}
-    left_out = {NO_GOLD: len(collection.queries) - len(with_gold), UNKNOWN_GOLD: unknown_golds}
+    left_out = {
+        NO_GOLD: len(collection.queries) - len(rows),
+        REPEATED: len(rows) - len(with_gold),
+        OTHER_GOLD: other_gold,
+        UNKNOWN_GOLD: unknown_golds,
+    }
     return Benchmark(
         collection.name,
         collection.licence,
@@ -138,6 +151,7 @@ def make_benchmark(
         len(with_gold),
         {reason: count for reason, count in left_out.items() if count},
         len(collection.tools) - len({ids[0] for ids in members.values()}),
+        sum(not fold_space(tool.document or tool.description) for tool in collection.tools),
         own_metrics,
         digest(
             [
@@ -148,6 +162,23 @@ def make_benchmark(
             ]
         ),
     )
+
+
+def _united(rows: Sequence[CollectionQuery]) -> tuple[dict[str, CollectionQuery], int]:
+    """Queries of different texts by id, and how many rows repeat one with golds it did not have yet.
+
+    Args:
+        rows: sorted by id.
+    """
+    first: dict[tuple[str, str], CollectionQuery] = {}
+    other = 0
+    for row in rows:
+        asked = (normalize_query(row.text), normalize_query(row.instruction))
+        kept = first.setdefault(asked, row)
+        gold = tuple(sorted({*kept.gold, *row.gold}))
+        other += gold != kept.gold
+        first[asked] = replace(kept, gold=gold)
+    return {query.id: query for query in first.values()}, other
 
 
 def _same_tools(collection: TestCollection) -> dict[str, tuple[str, ...]]:
@@ -161,7 +192,12 @@ def _same_tools(collection: TestCollection) -> dict[str, tuple[str, ...]]:
 
 
 def benchmark_row(
-    benchmark: Benchmark, run: RankedRun, asked: Asked, settings: TrainSettings, seed: int
+    benchmark: Benchmark,
+    found: Ranked,
+    asked: Asked,
+    settings: TrainSettings,
+    seed: int,
+    baselines: BaselineSettings | None = None,
 ) -> dict[str, Any]:
     """One row, by the function that makes those of Table 1; with the set's own metrics beside, if it has any.
 
@@ -170,9 +206,9 @@ def benchmark_row(
     """
     queries = benchmark.texts(asked, dense=True)
     split = JudgedSplit(benchmark.name, SPLIT, queries, benchmark.golds)
-    row = {**offline_row(run, split, settings, seed), "asked": asked}
-    if benchmark.own_metrics:
-        own = evaluate_run(run, benchmark.labelled, benchmark.own_metrics).means()
+    row = {**offline_row(found, split, settings, seed, baselines), "asked": asked}
+    if benchmark.own_metrics and isinstance(found, RankedRun):
+        own = evaluate_run(found, benchmark.labelled, benchmark.own_metrics).means()
         row["own_metrics"] = {name: round(value, DECIMALS) for name, value in own.items()}
     return row
 
@@ -209,7 +245,8 @@ def averages(rows: Sequence[Mapping[str, Any]], origins: Mapping[str, str]) -> l
 NOTES: tuple[str, ...] = (
     "Independent sets: nothing of them was trained or tuned on. Every ranker chooses among all tools of the "
     "set; the document is tool_text (category as group), or the text a set prescribes.",
-    "Tools of equal name and description count as one: where one is right, all are.",
+    "Tools of equal name and description count as one: where one is right, all are. So do rows of equal "
+    "text, except where a set has metrics of its own.",
     "Intervals: 95% percentile bootstrap over queries.",
 )
 OWN_NOTE = (

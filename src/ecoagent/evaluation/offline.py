@@ -106,6 +106,12 @@ def load_ranked(folder: Path, name: str) -> Ranked:
     return load_run(folder / RUN_FILE, name)
 
 
+def is_settled(folder: Path) -> bool:
+    """Whether what ``save_ranked`` wrote stands: it is no ranker that the next evaluation tries again."""
+    path = folder / NOT_RUN_FILE
+    return not path.is_file() or not read_json(path)["again"]
+
+
 def save_run(path: Path, run: RankedRun) -> Path:
     """Write a run as Parquet: query_id, tool_ids, scores."""
     pl.DataFrame(

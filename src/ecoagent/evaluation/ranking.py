@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 from ecoagent.evaluation.datasets import load_core
-from ecoagent.evaluation.offline import NotRun, Ranked, all_queries, judged_splits
+from ecoagent.evaluation.offline import NotRun, Ranked, all_queries, check_rankers, judged_splits
 from ecoagent.evaluation.train_stage import MODEL_LOCK, SIAMESE, model_folder
 from ecoagent.models import ModelStore
 from ecoagent.retrieval import RERANK_TOP, NotAvailable, RankedRun, RankerResources, find_ranker, first_stage
-from ecoagent.runs import RunContext, digest
-from ecoagent.settings import Settings
+from ecoagent.retrieval.analysis import ANALYSIS_NOTES
+from ecoagent.runs import RunContext, digest, sha256_file
+from ecoagent.settings import Settings, UserError
 
 _OWN_SETTINGS = {"query_encoder", "tool_encoder", "pooling", "max_length", "query_prefix", "tool_prefix"}
 """Settings of ``train`` that the run's own encoders are loaded with."""
@@ -41,6 +44,8 @@ class Rankings:
         }
         if name == SIAMESE:
             found["siamese"] = settings.train.siamese.model_dump(mode="json")
+        if ranker.lexical:
+            found["analysis"] = settings.baselines.lexical
         if ranker.own:
             found["own"] = settings.train.model_dump(mode="json", include=_OWN_SETTINGS)
         if ranker.declared.kind == "endpoint":
@@ -98,6 +103,46 @@ class Rankings:
             return ranker.rank(resources, queries, data.tools, depth, task.advance)
 
 
+def ranker_keys(ctx: RunContext, names: Sequence[str]) -> dict[str, str]:
+    """What identifies each ranker's weights and settings: ``Rankings.standing``, and the towers it trained.
+
+    Raises:
+        UserError: a ranker is unknown, or is RATED's and this run has no trained towers; one of the
+            run's own encoders is missing.
+    """
+    check_rankers(names)
+    rankings = Rankings()
+    trained: dict[str, Any] = {}
+    keys = {}
+    for name in names:
+        content: dict[str, Any] = {"standing": rankings.standing(ctx, name)}
+        kind = find_ranker(name).declared.kind
+        if find_ranker(name).trained:
+            if kind not in trained:
+                # The siamese encoder may be missing: then its row says so.
+                trained[kind] = _files(model_folder(ctx, SIAMESE)) if kind == SIAMESE else _trained(ctx, name)
+            content["trained"] = trained[kind]
+        keys[name] = digest(content)
+    return keys
+
+
+def _trained(ctx: RunContext, ranker: str) -> dict[str, str]:
+    folder = model_folder(ctx)
+    if not folder.is_dir():
+        raise UserError(
+            f"run {ctx.settings.run_name!r} has no trained towers, and ranker {ranker!r} needs them",
+            remedy="run `ecoagent train` first, name the run with --run, or leave the trained rankers out: "
+            """--set 'evaluate.rankers=["tfidf", "bm25", "encoder"]'""",
+        )
+    return _files(folder)
+
+
+def _files(folder: Path) -> dict[str, str]:
+    return {
+        p.relative_to(folder).as_posix(): sha256_file(p) for p in sorted(folder.rglob("*")) if p.is_file()
+    }
+
+
 def resources_of(ctx: RunContext) -> RankerResources:
     """What rankers of a run draw on: the store's weights, the towers it trained, its endpoint."""
     store = ModelStore(ctx.settings.models)
@@ -129,6 +174,17 @@ def ranking_notes(settings: Settings, missing: list[NotRun]) -> list[str]:
     if composed:
         first = find_ranker(first_stage(settings.train)).label(settings.train)
         notes.append(f"The dense first stage is {first}.")
+    notes += lexical_notes(settings, names)
     if missing:
         notes.append(f"{len(missing)} of {len(names)} rankers were not run; their rows say why.")
     return notes
+
+
+def lexical_notes(settings: Settings, names: Iterable[str]) -> list[str]:
+    """How rankers that go by words, or start from one that does, make them; none where there is none."""
+    rankers = [find_ranker(name) for name in names]
+    parts = [find_ranker(part) for ranker in rankers for part in ranker.parts(settings.train)]
+    if not any(ranker.lexical for ranker in (*rankers, *parts)):
+        return []
+    analysis = settings.baselines.lexical
+    return [f"Words of TF-IDF and BM25 (baselines.lexical = {analysis}): {ANALYSIS_NOTES[analysis]}"]

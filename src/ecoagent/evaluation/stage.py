@@ -12,9 +12,9 @@ from ecoagent.evaluation.datasets import load_core
 from ecoagent.evaluation.dynamic import DynamicRow, dynamic_table
 from ecoagent.evaluation.offline import (
     NOT_RUN,
-    NOT_RUN_FILE,
     NotRun,
     check_rankers,
+    is_settled,
     judged_splits,
     load_ranked,
     offline_notes,
@@ -114,8 +114,7 @@ class EvaluateStage(Stage):
 
     def shard_finished(self, directory: Path) -> bool:
         """Whether it is not the row of a baseline that is tried again."""
-        path = directory / NOT_RUN_FILE
-        return not path.is_file() or not read_json(path)["again"]
+        return is_settled(directory)
 
     def estimate(self, ctx: RunContext) -> dict[str, Any]:
         """Texts to encode and steps to simulate."""

@@ -15,6 +15,10 @@ from ecoagent.retrieval.dense import rank_vectors
 from ecoagent.retrieval.encoders import Embeddings, Encoder
 from ecoagent.retrieval.lexical import rank_bm25
 from ecoagent.retrieval.runs import SCORE_DECIMALS, TextSet
+from ecoagent.settings import LexicalAnalysis
+
+ANALYSIS: LexicalAnalysis = "plain"
+"""Of BM25's candidates, whatever the baselines use: stored verdicts and calibrations are of these pairs."""
 
 Retriever = Literal["dense", "bm25", "dense+bm25"]
 
@@ -88,7 +92,9 @@ def find_candidates(
     tool_vectors = encoder.encode_documents(catalog.texts, on_batch)
     query_vectors = encoder.encode_queries(asked.texts, on_batch)
     ranked = rank_vectors(query_vectors, tool_vectors, asked.ids, catalog.ids, top_k, name=encoder.name)
-    lexical = rank_bm25(asked, catalog, lexical_top_k).tool_ids if lexical_top_k else [[] for _ in ordered]
+    lexical: list[list[str]] = [[] for _ in ordered]
+    if lexical_top_k:
+        lexical = rank_bm25(asked, catalog, lexical_top_k, analysis=ANALYSIS).tool_ids
     column = {tool: number for number, tool in enumerate(catalog.ids)}
     kept: list[CandidatePair] = []
     below: list[CandidatePair] = []

@@ -120,11 +120,33 @@ def _reached(wanted: HubSet) -> Iterator[None]:
     except UserError:
         raise
     except _library_errors() as error:
-        said = (str(error).strip() or type(error).__name__).splitlines()[0]
+        said, remedy = _why(error)
         raise UserError(
-            f"{PREFIX}{wanted.name} cannot be read ({said})",
-            remedy="look at the name, the network and HF_TOKEN, or give a file or folder",
+            f"{PREFIX}{wanted.name} cannot be read ({said})", remedy=f"{remedy}, or give a file or folder"
         ) from error
+
+
+def _why(error: BaseException) -> tuple[str, str]:
+    """What went wrong and what to do; the libraries' own words hide the Hub's status behind others."""
+    from huggingface_hub import constants
+
+    if constants.HF_HUB_OFFLINE:
+        return "HF_HUB_OFFLINE is set, and it is not in the cache", "unset HF_HUB_OFFLINE"
+    chain: list[BaseException] = []
+    link: BaseException | None = error
+    while link is not None and link not in chain:
+        chain.append(link)
+        link = link.__cause__ or link.__context__
+    answers = [getattr(getattr(link, "response", None), "status_code", None) for link in chain]
+    status = next((answer for answer in answers if answer), None)
+    if status in (401, 403):
+        return f"the Hub refuses it with HTTP {status}", "accept its terms on its page and set HF_TOKEN"
+    if status == 429 or (status is not None and status >= 500):
+        return f"the Hub answers HTTP {status}", "try again later"
+    said = (str(error).strip() or type(error).__name__).splitlines()[0]
+    if isinstance(error, ConnectionError):
+        return f"the Hub at {constants.ENDPOINT}: {said}", "look at the network and HF_ENDPOINT"
+    return said, "look at the name, the network and HF_TOKEN"
 
 
 def read_hub(wanted: HubSet) -> list[RequestRow]:

@@ -16,9 +16,9 @@ from typing import Literal
 from ecoagent.labeling.prepare import MAX_JACCARD, duplicate_members, seeded_order, unique_requests
 from ecoagent.labeling.requests import Request, RequestSet
 from ecoagent.labeling.verify import ToolCard
+from ecoagent.retrieval.analysis import words
 from ecoagent.retrieval.collections import TestCollection
 from ecoagent.retrieval.dedup import deduplicate
-from ecoagent.retrieval.lexical import words
 from ecoagent.runs import digest
 from ecoagent.schema import NormalizedTool, query_id, tokens, tool_text
 from ecoagent.settings import UserError

@@ -10,6 +10,7 @@ from ecoagent.models import ModelStore, known_models
 from ecoagent.retrieval.declared import (
     BASELINES,
     ENCODERS,
+    LEXICAL,
     OWN,
     RERANK_TOP,
     TRAINED,
@@ -50,6 +51,11 @@ class Ranker:
     def dense(self) -> bool:
         """Whether it ranks by vectors of an encoder."""
         return self.declared.kind in ENCODERS
+
+    @property
+    def lexical(self) -> bool:
+        """Whether it ranks by the words of the texts."""
+        return self.declared.kind in LEXICAL
 
     @property
     def own(self) -> bool:
@@ -196,7 +202,7 @@ def _by_words(rank: Callable[..., RankedRun]) -> _Rank:
     def ranked(
         ranker: Ranker, resources: RankerResources, queries: TextSet, tools: TextSet, k: int, on_batch: Any
     ) -> RankedRun:
-        return rank(queries, tools, k, name=ranker.name)
+        return rank(queries, tools, k, name=ranker.name, analysis=resources.baselines.lexical)
 
     return ranked
 

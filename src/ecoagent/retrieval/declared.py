@@ -17,6 +17,7 @@ Kind = Literal[
 ]  # fmt: skip
 """How a row ranks; the last four are the run's own encoders, whose settings are ``train``."""
 
+LEXICAL: frozenset[Kind] = frozenset({"tfidf", "bm25"})
 OWN: frozenset[Kind] = frozenset({"pretrained", "untrained_towers", "trained_towers"})
 """Encoders a run cannot do without. The siamese one is trained only where its row is asked for."""
 TRAINED: frozenset[Kind] = frozenset({"trained_towers", "siamese"})

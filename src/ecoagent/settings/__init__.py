@@ -1,6 +1,6 @@
 """Profiles, settings and the errors a user sees."""
 
-from ecoagent.settings.baselines import BaselineSettings
+from ecoagent.settings.baselines import BaselineSettings, LexicalAnalysis
 from ecoagent.settings.errors import GateError, MissingInputError, UserError
 from ecoagent.settings.feedback import FeedbackSettings
 from ecoagent.settings.indexing import IndexSettings
@@ -41,6 +41,7 @@ __all__ = [
     "IndexSettings",
     "LLMSettings",
     "LabelingSettings",
+    "LexicalAnalysis",
     "MissingInputError",
     "ModelSettings",
     "PublishSettings",

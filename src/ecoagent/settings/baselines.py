@@ -9,6 +9,9 @@ from pydantic import Field
 
 from ecoagent.settings.sections import Section, knob
 
+LexicalAnalysis = Literal["plain", "english"]
+"""How lexical rankers make words of a text."""
+
 
 class BaselineSettings(Section):
     """What baselines of the offline table may fetch and ask."""
@@ -23,6 +26,11 @@ class BaselineSettings(Section):
     )
     model: str = Field(
         "text-embedding-ada-002", min_length=1, description="Embedding model of the endpoint (Table 1)."
+    )
+    lexical: LexicalAnalysis = Field(
+        "english",
+        description="Words of TF-IDF and BM25. english: identifiers are split, stop words left out, the rest "
+        "stemmed; plain: none of it. The paper does not say.",
     )
     api_key_env: str = knob("OPENAI_API_KEY", "Environment variable that holds the endpoint's key.")
     store: Path = knob(Path("outputs/store/embeddings.sqlite"), "Stored embeddings; none is asked twice.")

@@ -29,6 +29,7 @@ def quiet_environment(prefect_home: Path | None = None) -> None:
         "GX_ANALYTICS_ENABLED": "false",
         "HF_HUB_DISABLE_TELEMETRY": "1",
         "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+        "HF_DATASETS_DISABLE_PROGRESS_BARS": "1",
         # Idle OpenMP threads that spin slow training many times over where the cores are shared.
         "OMP_WAIT_POLICY": "PASSIVE",
         "TOKENIZERS_PARALLELISM": "false",
