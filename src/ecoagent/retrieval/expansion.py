@@ -17,7 +17,7 @@ from ecoagent.settings import UserError
 
 SHORTEST = 1e-6
 """Length of a sum below which its direction is rounding alone."""
-_UNREADABLE = (OSError, EOFError, ValueError, KeyError, AttributeError, zipfile.BadZipFile, zlib.error)
+_UNREADABLE = (OSError, EOFError, ValueError, KeyError, TypeError, zipfile.BadZipFile, zlib.error)
 """What numpy raises where a file is no archive of arrays, is cut short, or is an array of another kind."""
 
 
