@@ -57,7 +57,7 @@ class ReportStage(Stage):
     """One self-contained page of everything a run found."""
 
     name: ClassVar[str] = "report"
-    version: ClassVar[str] = "5"
+    version: ClassVar[str] = "6"
     sections: ClassVar[tuple[str, ...]] = (
         "crawl", "reliability", "llm", "synthesis", "labeling", "train", "evaluate", "audit", "publish",
     )  # fmt: skip
