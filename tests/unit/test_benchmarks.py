@@ -36,7 +36,7 @@ from ecoagent.retrieval.collections import (
 from ecoagent.retrieval.stored import store_size
 from ecoagent.runs import read_json
 from ecoagent.settings import UserError, load_settings
-from tests.unit.tiny_encoder import write_tiny_encoder
+from tests.unit.tiny_bert import write_tiny_bert
 
 RANKERS = '["tfidf", "bm25", "encoder"]'
 TOOLS = [
@@ -77,7 +77,7 @@ def write_set(folder: Path, name: str, queries: list[dict[str, Any]] | None = No
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_tiny_encoder(tmp_path_factory.mktemp("tiny") / "model", words=("bed", "song", "money"))
+    return write_tiny_bert(tmp_path_factory.mktemp("tiny") / "model", ["bed song money"])
 
 
 def options(outputs: Path, tiny: Path, rankers: str = RANKERS) -> list[str]:
@@ -161,7 +161,7 @@ def test_nothing_is_done_twice_and_other_sets_stay(
     after = results(outputs)
     assert [f["set"] for f in after["sets"]] == ["one", "two"] and after["rows"][:3] == before["rows"]
     # Without the collections' files the table is what it was; with another encoder its rows go.
-    other = write_tiny_encoder(tmp_path / "other", seed=1)
+    other = write_tiny_bert(tmp_path / "other", seed=1)
     changed = call("--benchmark", f"{sets}/two", *options(outputs, other))
     assert "one: 1 rows are of other weights or settings and are left out" in changed.output
     assert [(r["set"], r["ranker"]) for r in results(outputs)["rows"]] == [

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from ecoagent.evaluation.clustered import (
     cluster_interval,
     flip_columns,
-    gold_clusters,
     holm,
     interval_columns,
     paired_test,
+    tool_clusters,
 )
 from ecoagent.evaluation.comparison import COMPARED, LEVEL, compare_split, split_values
 from ecoagent.evaluation.comparison_files import Compared, compare, short
@@ -38,6 +38,10 @@ def make_split(queries: int, per_tool: int = 4, name: str = "test") -> JudgedSpl
     ids = tuple(f"q:syn:{n:03d}" for n in range(queries))
     golds = {q: frozenset({TOOLS[n // per_tool % 38]}) for n, q in enumerate(ids)}
     return JudgedSplit("syn", name, TextSet(ids, ids), golds)
+
+
+def by_tool(split: JudgedSplit) -> dict[str, str]:
+    return tool_clusters(split.golds, GROUPS, {})
 
 
 def make_run(name: str, split: JudgedSplit, skill: float, seed: int = 0, depth: int = 20) -> RankedRun:
@@ -81,7 +85,7 @@ def compared(runs: list[RankedRun], split: JudgedSplit, table: list[dict[str, An
         q: {"source": "n8n_official" if n % 2 else "crewai", "golds": "1", "length": "1–12 words"}
         for n, q in enumerate(split.queries.ids)
     }
-    return compare(runs, [split], table, GROUPS, facts, seed=3)
+    return compare(runs, [split], table, by_tool(split), facts, seed=3)
 
 
 def test_holm_by_hand() -> None:
@@ -127,28 +131,47 @@ def test_columns_are_what_the_single_functions_say() -> None:
         flip_columns(np.zeros((3, 1)), ["a", "b"])
 
 
-def test_queries_that_share_a_gold_are_one_cluster() -> None:
+def test_a_query_counts_under_its_source_or_else_its_first_gold() -> None:
     golds = {
-        "a": frozenset({"t01"}),
-        "b": frozenset({"t01", "t02"}),
-        "c": frozenset({"t02"}),
-        "d": frozenset({"t38"}),
-        "e": frozenset({"t39"}),
-        **{f"f{n}": frozenset({f"t{n + 10}"}) for n in range(3)},
+        "generated": frozenset({"t01", "t05"}),
+        "of a copy": frozenset({"t38", "t39"}),
+        "judged": frozenset({"t39", "t02"}),
+        "copies": frozenset({"t38", "t39"}),
+        "elsewhere": frozenset({"x"}),
     }
-    found = gold_clusters(tuple(golds), golds, GROUPS)
-    assert found.names[:5] == ("t01", "t01", "t01", "t38", "t38") and found.linked
-    assert found.count == 5
-    # Four of five hang together through b: only the first gold counts.
-    chained = {"a": {"t01"}, "b": {"t01", "t02"}, "c": {"t02", "t03"}, "d": {"t03"}, "e": {"t09"}}
-    loose = gold_clusters(tuple(chained), chained, {})
-    assert loose.names == ("t01", "t01", "t02", "t03", "t09") and not loose.linked
-    # One tool for all is no chain: there is nothing to loosen.
-    assert gold_clusters(("a", "b"), {"a": {"t01"}, "b": {"t01"}}, {}).linked
+    found = tool_clusters(golds, GROUPS, {"generated": "t05", "of a copy": "t39", "not judged": "t01"})
+    assert found == {
+        "generated": "t05",
+        "of a copy": "t38",
+        "judged": "t02",
+        "copies": "t38",
+        "elsewhere": "x",
+    }
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.dictionaries(st.text(max_size=3), st.frozensets(st.sampled_from("abcde"), min_size=1), max_size=8),
+    st.dictionaries(st.sampled_from("abcde"), st.sampled_from("abcde")),
+)
+def test_clusters_do_not_know_copies_apart(golds: dict[str, frozenset[str]], groups: dict[str, str]) -> None:
+    found = tool_clusters(golds, groups, {})
+    assert found.keys() == golds.keys()
+    whole = {q: frozenset(t for t in "abcde" if groups.get(t, t) in {groups.get(g, g) for g in own})
+             for q, own in golds.items()}  # fmt: skip
+    # Neither whether a query's golds are completed by their copies, nor which copy it was generated for.
+    assert found == tool_clusters(whole, groups, {})
+    for query, own in golds.items():
+        assert found[query] in {groups.get(tool, tool) for tool in own}
+        for tool in own:
+            copies = [t for t in "abcde" if groups.get(t, t) == groups.get(tool, tool)]
+            assert {tool_clusters({query: own}, groups, {query: t})[query] for t in copies} == {
+                groups.get(tool, tool)
+            }
 
 
 def test_contrasts_say_who_is_better(split: JudgedSplit, runs: list[RankedRun]) -> None:
-    values = split_values(split, runs, GROUPS)
+    values = split_values(split, runs, by_tool(split))
     found = compare_split(values, flips=4000)
     assert (found.queries, found.tools) == (120, 30)
     assert [(c.ranker, c.metric) for c in found.contrasts] == [
@@ -169,7 +192,7 @@ def test_contrasts_say_who_is_better(split: JudgedSplit, runs: list[RankedRun]) 
 
 
 def test_intervals_by_query_are_those_of_the_table(split: JudgedSplit, runs: list[RankedRun]) -> None:
-    found = compare_split(split_values(split, runs[:1], GROUPS), flips=10, seed=7)
+    found = compare_split(split_values(split, runs[:1], by_tool(split)), flips=10, seed=7)
     expected = evaluate_run(runs[0], split.golds).intervals(seed=7)
     for row in found.means:
         assert row.by_query == pytest.approx(expected[row.metric])
@@ -181,7 +204,7 @@ def test_by_tool_is_wider_where_tools_are_easy_or_hard_as_a_whole() -> None:
     easy = {q: int(min(split.golds[q])[1:]) % 2 for q in split.queries.ids}
     rankings = [[*(["t00x"] if easy[q] else []), *split.golds[q]] for q in split.queries.ids]
     run = RankedRun("rated", split.queries.ids, rankings, [[1.0, 0.5][: len(r)] for r in rankings])
-    rows = compare_split(split_values(split, [run], GROUPS), flips=10).means
+    rows = compare_split(split_values(split, [run], by_tool(split)), flips=10).means
     mrr = next(row for row in rows if row.metric == "MRR")
     assert mrr.by_tool[1] - mrr.by_tool[0] > 2 * (mrr.by_query[1] - mrr.by_query[0])
 
@@ -189,18 +212,18 @@ def test_by_tool_is_wider_where_tools_are_easy_or_hard_as_a_whole() -> None:
 def test_equal_rankers_are_not_told_apart(split: JudgedSplit) -> None:
     first = make_run("rated", split, 0.5, 1)
     second = RankedRun("copy", first.query_ids, first.tool_ids, first.scores)
-    found = compare_split(split_values(split, [second, first], GROUPS), flips=200)
+    found = compare_split(split_values(split, [second, first], by_tool(split)), flips=200)
     assert {(c.difference, c.p_by_tool, c.separable) for c in found.contrasts} == {(0.0, 1.0, False)}
     assert [n.better for n in found.neighbours] == ["copy"], "ties keep the order of the table"
     with pytest.raises(UserError, match="a name each"):
-        split_values(split, [first, first], GROUPS)
+        split_values(split, [first, first], by_tool(split))
 
 
 def test_the_order_of_the_queries_changes_nothing(split: JudgedSplit, runs: list[RankedRun]) -> None:
     back = split.queries.ids[::-1]
     turned = JudgedSplit("syn", "test", TextSet(back, back), split.golds)
-    one = compare_split(split_values(split, runs, GROUPS), flips=500)
-    two = compare_split(split_values(turned, runs, GROUPS), flips=500)
+    one = compare_split(split_values(split, runs, by_tool(split)), flips=500)
+    two = compare_split(split_values(turned, runs, by_tool(turned)), flips=500)
     for a, b in zip(one.contrasts, two.contrasts, strict=True):
         assert a.by_tool == pytest.approx(b.by_tool) and a.p_by_tool == b.p_by_tool
         assert a.difference == pytest.approx(b.difference)
@@ -252,22 +275,20 @@ def test_one_line_a_split(compared: Compared) -> None:
 def test_without_rated_or_without_any_run_there_is_still_a_file(
     split: JudgedSplit, runs: list[RankedRun], table: list[dict[str, Any]], tmp_path: Path
 ) -> None:
-    found = compare(runs[:2], [split], table[:2], GROUPS, {}, seed=0)
+    found = compare(runs[:2], [split], table[:2], by_tool(split), {}, seed=0)
     assert found.summary() == [] and found.splits[0].neighbours
-    nothing = compare([], [split], [table[-1]], GROUPS, {})
+    nothing = compare([], [split], [table[-1]], by_tool(split), {})
     assert nothing.splits == () and nothing.summary() == []
     nothing.write(tmp_path)
     assert (tmp_path / "comparison.csv").read_text() == ""
     assert len(read_json(tmp_path / "comparison.json")["not_run"]) == 1
 
 
-def test_few_or_loose_clusters_are_said() -> None:
-    few = make_split(12)
-    chain = {q: frozenset({TOOLS[n], TOOLS[n + 1]}) for n, q in enumerate(few.queries.ids)}
-    loose = JudgedSplit("real", "test", few.queries, chain)
-    found = compare([make_run("rated", few, 0.5)], [few, loose], [], GROUPS, {})
+def test_few_clusters_are_said() -> None:
+    few, enough = make_split(12), make_split(40, name="cold")
+    found = compare([make_run("rated", enough, 0.5)], [few, enough], [], by_tool(enough), {})
     notes = " ".join(found.comparison_json()["notes"])
-    assert "syn test: 3 tools are too few" in notes and "real test: most queries hang together" in notes
+    assert "syn test: 3 tools are too few" in notes and "syn cold: " not in notes
 
 
 def test_a_large_table_takes_seconds() -> None:
@@ -277,5 +298,5 @@ def test_a_large_table_takes_seconds() -> None:
     facts = {q: {"golds": str(n % 3), "length": f"{n % 4}"} for n, q in enumerate(split.queries.ids)}
     facts = {q: {"golds": v["golds"], "auth": v["length"]} for q, v in facts.items()}
     before = time.process_time()
-    compare(runs, [split], [], GROUPS, facts)
+    compare(runs, [split], [], by_tool(split), facts)
     assert time.process_time() - before < 20

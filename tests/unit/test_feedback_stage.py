@@ -4,24 +4,38 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from ecoagent.evaluation import feedback_data, feedback_stage
-from ecoagent.evaluation.datasets import load_core
+from ecoagent.evaluation import feedback_data, feedback_stage, train_stage
+from ecoagent.evaluation.datasets import EvalData, load_core
 from ecoagent.evaluation.feedback_data import LATENCY, load_feedback, read_latency
+from ecoagent.evaluation.feedback_estimate import EXPECTED_SHARE
+from ecoagent.evaluation.feedback_rated import RatedVectors, rated_ranking, read_vectors
 from ecoagent.evaluation.feedback_stage import FeedbackStage
 from ecoagent.evaluation.feedback_table import FEEDBACK_METRICS, latency_rows
 from ecoagent.evaluation.feedback_train import FeedbackTrainStage, model_folder
+from ecoagent.feedback.critic import TOKENS_PER_WORD
 from ecoagent.llm import GenerationRequest, GenerationResponse, StoredEngine
 from ecoagent.llm.protocol import OnResponse
 from ecoagent.llm.store import ResponseStore
 from ecoagent.metrics import evaluate_run
+from ecoagent.rated import PolicyContext, policy_spec
 from ecoagent.report.feedback import feedback_section
-from ecoagent.retrieval import SentenceEncoder, load_two_tower, rank_dense
-from ecoagent.runs import RunContext, Stage, execute, read_json, read_rows
+from ecoagent.retrieval import (
+    RankedRun,
+    SentenceEncoder,
+    TextSet,
+    build_two_tower,
+    load_two_tower,
+    rank_dense,
+    save_two_tower,
+)
+from ecoagent.runs import RunContext, Stage, execute, read_json, read_rows, write_json
 from ecoagent.schema import FeedbackRow, ResponseRow
 from ecoagent.settings import Settings
 from tests.unit.fixture_run import WORDS, fixture_settings, write_fixture_run
@@ -110,6 +124,13 @@ def context(outputs: Path, tiny: Path, *overrides: str) -> RunContext:
     return write_fixture_run(fixture_settings(outputs, *chosen), tools=20, per_tool=5)
 
 
+def with_rated(ctx: RunContext, tiny: Path) -> RunContext:
+    """The run with towers as the train stage leaves them."""
+    towers = build_two_tower(tiny, tiny, pooling="mean", max_length=32)
+    save_two_tower(towers, train_stage.model_folder(ctx))
+    return ctx
+
+
 @pytest.fixture(scope="module")
 def critics(tmp_path_factory: pytest.TempPathFactory) -> Any:
     made = Critics(tmp_path_factory.mktemp("store"))
@@ -121,7 +142,7 @@ def critics(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory, tiny: Path, critics: Critics) -> RunContext:
-    ctx = context(tmp_path_factory.mktemp("outputs"), tiny)
+    ctx = with_rated(context(tmp_path_factory.mktemp("outputs"), tiny), tiny)
     assert run(ctx) == ["done", "done"]
     return ctx
 
@@ -133,7 +154,9 @@ def result(ctx: RunContext) -> dict[str, Any]:
 
 def test_every_critic_domain_and_iteration_has_a_row(done: RunContext) -> None:
     rows = result(done)["rows"]
-    names = [*(f"iteration {t}" for t in range(4)), "all iterations fused", "fused"]
+    fused = [*(f"fused 0..{t}" for t in range(1, 4)), "fused, gated"]
+    names = [*(f"iteration {t}" for t in range(4)), *fused]
+    names += [f"RATED over {n}" for n in ("its own candidates", "iteration 0", *fused)]
     assert [(r["critic"], r["domain"], r["ranking"]) for r in rows] == [
         (c, d, n) for c in ("one", "two") for d in ("in_domain", "out_of_domain") for n in names
     ]
@@ -217,7 +240,7 @@ def test_a_second_run_is_up_to_date_and_a_forced_one_is_equal(
 ) -> None:
     asked = critics.asked()
     assert run(done) == ["up to date", "up to date"]
-    again = context(tmp_path, tiny)
+    again = with_rated(context(tmp_path, tiny), tiny)
     run(again)
     assert critics.asked() == asked, "a stored answer was asked for again"
     for name in OUTPUTS:
@@ -230,7 +253,7 @@ def test_a_killed_run_goes_on_where_it_was(
 ) -> None:
     fresh = Critics(tmp_path)
     monkeypatch.setattr(feedback_data, "open_engine", fresh)
-    ctx = context(tmp_path / "outputs", tiny)
+    ctx = with_rated(context(tmp_path / "outputs", tiny), tiny)
     for most in (5, 40):
         fresh.dies_after = most
         with pytest.raises(Killed):
@@ -264,13 +287,134 @@ def test_the_gate_calls_nobody_or_everybody_at_its_ends(done: RunContext) -> Non
     )
     folder = next(p for p in (done.paths.raw / "feedback").iterdir() if p.name.startswith("critic-"))
     runs = [feedback_stage.load_run(folder / f"iteration-{t}.parquet", "x") for t in range(4)]
-    for value, other in ((0.0, "iteration 0"), (1.0, "all iterations fused")):
+    vectors = read_vectors(done.paths.raw / "feedback" / "rated", stage._all_queries(done, found))
+    for value, other in ((0.0, "iteration 0"), (1.0, "fused 0..3")):
         chosen = done.settings.feedback.model_copy(update={"gate": value})
         settings = done.settings.model_copy(update={"feedback": chosen})
-        found_runs = stage._rankings(found, settings, part, runs, gate)
-        assert found_runs["fused"][1].tool_ids == found_runs[other][1].tool_ids
+        rankings = stage._rankings(found, settings, part, runs, gate, vectors)
+        by_name = {r.name: r.run.tool_ids for r in rankings}
+        assert by_name["fused, gated"] == by_name[other]
+        assert by_name["RATED over fused, gated"] == by_name[f"RATED over {other}"]
     for row in result(done)["gate"]["by_domain"]:
         assert 0 <= row["called"] <= row["queries"] and row["tokens"] <= row["tokens_without_gate"]
+
+
+# RATED's order of what the iterations found
+
+
+def random_vectors(data: EvalData, seed: int, queries: TextSet) -> RatedVectors:
+    rng = np.random.default_rng(seed)
+
+    def drawn(count: int) -> Any:
+        found = rng.normal(size=(count, 24)).astype(np.float32)
+        return found / np.linalg.norm(found, axis=1, keepdims=True)
+
+    return RatedVectors(queries.ids, drawn(len(queries)), drawn(len(data.tools)))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_rated_orders_the_candidates_as_its_first_step_would(done: RunContext, seed: int) -> None:
+    """Eq. 9 written out; and what Algorithm 1, which has executed nothing, would choose."""
+    data = load_core(done.paths.core, need_pairs=False)
+    queries = data.judged("syn", "test")
+    vectors, evaluate = random_vectors(data, seed, queries), done.settings.evaluate
+    rng, k = np.random.default_rng(seed + 10), evaluate.top_k
+    lists = [[str(t) for t in rng.permutation(data.tools.ids)] for _ in queries.ids]
+    fused = RankedRun("fused", queries.ids, lists, [[-float(n) for n in range(len(x))] for x in lists])
+    found = rated_ranking(fused, vectors, data, evaluate)
+    place = {tool: n for n, tool in enumerate(data.tools.ids)}
+    w1, w2, w3 = evaluate.fusion
+    context = PolicyContext(
+        np.array([data.r_static[t] for t in data.tools.ids]), 24, evaluate.alpha, evaluate.gamma
+    )
+    for n, query in enumerate(queries.ids):
+        x = vectors.contexts[n].astype(np.float64)
+        assert set(found.tool_ids[n]) == set(lists[n][:k])
+
+        def final(tool: str, x: Any = x) -> float:
+            cold = data.r_static[tool] * float(x.sum()) / np.sqrt(24) + evaluate.alpha
+            return w1 * float(vectors.tools[place[tool]] @ x) + w2 * cold + w3 * data.r_static[tool]
+
+        assert found.scores[n] == pytest.approx([final(t) for t in found.tool_ids[n]], abs=2e-6)
+        assert found.scores[n] == sorted(found.scores[n], reverse=True)
+        arms = np.array(sorted((place[t] for t in lists[n][:k]), key=lambda a: -float(vectors.tools[a] @ x)))
+        semantic, static = vectors.tools[arms] @ x, context.prior[arms]
+        (chosen,) = policy_spec("rated").build(context).choose(1, vectors.contexts[n], arms, semantic, static)
+        assert data.tools.ids[chosen] == found.tool_ids[n][0], query
+
+
+def test_rated_rows_are_those_of_the_towers_of_the_run(done: RunContext) -> None:
+    found, stage = load_feedback(done), FeedbackStage()
+    model = load_two_tower(train_stage.model_folder(done))
+    for part in stage._judged(done, found):
+        queries = stage.queries(done, found)[part.domain]
+        own = rank_dense(model, queries, found.data.tools, done.settings.evaluate.top_k)
+        vectors = RatedVectors(
+            queries.ids, model.encode_queries(queries.texts), model.encode_documents(found.data.tools.texts)
+        )
+        again = rated_ranking(own, vectors, found.data, done.settings.evaluate)
+        expected = evaluate_run(again, part.golds, FEEDBACK_METRICS).means()
+        for row in result(done)["rows"]:
+            if (row["domain"], row["ranking"]) == (part.domain, "RATED over its own candidates"):
+                assert row["metrics"] == pytest.approx(expected, abs=1e-6)
+                assert row["rated"] and row["fused_to"] is None and row["iteration"] is None
+
+
+def test_without_towers_of_rated_its_rows_are_left_out_and_come_later(
+    done: RunContext, tmp_path: Path, tiny: Path, critics: Critics
+) -> None:
+    ctx, asked = context(tmp_path, tiny), critics.asked()
+    assert run(ctx) == ["done", "done"]
+    whole = [r for r in result(done)["rows"] if not r["rated"]]
+    assert result(ctx)["rows"] == whole and len(whole) < len(result(done)["rows"])
+    assert any("towers were not trained" in note for note in result(ctx)["notes"])
+    kept = {p.name: p.stat().st_mtime_ns for p in (ctx.paths.raw / "feedback").iterdir()}
+    assert run(with_rated(ctx, tiny)) == ["up to date", "done"]
+    now = {p.name: p.stat().st_mtime_ns for p in (ctx.paths.raw / "feedback").iterdir()}
+    # What the critics did does not hang on RATED.
+    assert {name: now[name] for name in kept} == kept and now.keys() - kept.keys() == {"rated"}
+    assert result(ctx) == result(done) and critics.asked() == asked
+
+
+def test_estimates_say_what_is_assumed_and_take_what_the_run_measured(
+    done: RunContext, tmp_path: Path, tiny: Path, critics: Critics
+) -> None:
+    ctx = context(tmp_path, tiny)
+    fresh = FeedbackStage().estimate(ctx)
+    assert fresh["minutes_at_most"] > 0
+    write_json(
+        ctx.paths.raw / LATENCY,
+        {
+            "one": {"0": {"searched": 9, "searched_s": 9.0}, "1": {"asked": 10, "asked_s": 20.0}},
+            "two": {"1": {"asked": 3, "asked_s": 2.0}, "2": {"asked": 1, "asked_s": 2.0}},
+        },
+    )
+    timed, tests = FeedbackStage().estimate(ctx), sum(fresh["test queries"].values())
+    # Nine requests a query: two seconds each of the first critic, one of the second.
+    minutes = 9 * (2 * (tests + fresh["training queries"]) + tests) / 60
+    assert timed["minutes_at_most"] == pytest.approx(minutes, abs=0.051)
+    assert timed["speed"].endswith("one 2.00 s over 10, two 1.00 s over 4")
+    assert fresh["generated tokens"] == "assumed: 75%, 45%, 25% of the limits; not measured"
+    assert "this run" not in fresh["speed"] and fresh["texts RATED encodes at most"] == 0
+    settings = done.settings.feedback
+    limits = (settings.comprehension_tokens, settings.assessment_tokens)
+    limits += (TOKENS_PER_WORD * settings.max_words + 16,)
+    a_query = sum(share * limit for share, limit in zip(EXPECTED_SHARE, limits, strict=True))
+    assert fresh["tokens_out_at_most"] == pytest.approx(a_query * fresh["requests_at_most"] / 3, abs=2)
+    known = FeedbackStage().estimate(done)
+    answers = read_rows(done.paths.core / "feedback_responses.parquet", ResponseRow)
+    assert known["generated tokens"].endswith(f"of the limits over {len(answers):,} answers")
+    assert known["generated tokens"].startswith("measured: ")
+    # A scripted answer has three tokens, far from what is assumed of a turn.
+    assert known["tokens_out_at_most"] == pytest.approx(3 * known["requests_at_most"], abs=2)
+    assert known["requests_at_most"] == fresh["requests_at_most"]
+    assert known["speed"].startswith("measured, this run's own requests: one ") and ", two " in known["speed"]
+    alone = done.settings.feedback.model_copy(update={"critics": ("three",)})
+    other = replace(done, settings=done.settings.model_copy(update={"feedback": alone}))
+    unknown = FeedbackStage().estimate(other)
+    assert "assumed" in unknown["generated tokens"] and "this run" not in unknown["speed"]
+    training = FeedbackTrainStage().estimate(done)
+    assert "MiniLM" in training["minutes from"] and "tiny is not known" in training["minutes from"]
 
 
 def test_estimates_count_the_questions_and_ask_none(done: RunContext, critics: Critics) -> None:
@@ -278,7 +422,7 @@ def test_estimates_count_the_questions_and_ask_none(done: RunContext, critics: C
     planned = FeedbackStage().estimate(done)
     test = sum(planned["test queries"].values())
     assert planned["requests_at_most"] == 3 * 3 * (planned["training queries"] + 2 * test)
-    assert planned["tokens_in_at_most"] > 100 * planned["requests_at_most"] and planned["minutes_at_most"] > 0
+    assert planned["tokens_in_at_most"] > 100 * planned["requests_at_most"]
     assert FeedbackTrainStage().estimate(done)["pairs"] > 0
     assert FeedbackStage(2).estimate(done)["training queries"] == 2
     assert critics.asked() == asked

@@ -23,7 +23,7 @@ from ecoagent.publish.released import find_release, read_pairs, read_real, read_
 from ecoagent.runs import Progress, RunContext, execute, read_json, read_rows
 from ecoagent.schema import PairRow, QrelRow, QueryRow, ScoredTool, query_id
 from ecoagent.settings import ReliabilitySettings, TrainSettings, UserError, load_settings
-from tests.unit.tiny_encoder import write_tiny_encoder
+from tests.unit.tiny_bert import write_tiny_bert
 
 TOOLS = [
     ["uid", "name", "description", "tags", "source", "reliability_score"],
@@ -290,7 +290,7 @@ def test_the_command_line(release: Path, tmp_path: Path, monkeypatch: pytest.Mon
         return 0
 
     monkeypatch.setattr(command, "run_flow", flow)
-    tiny = write_tiny_encoder(tmp_path / "tiny")
+    tiny = write_tiny_bert(tmp_path / "tiny")
     base = ["--profile", "local", "--set", f"outputs={tmp_path / 'out'}", "--set", "reliability.encoder=tiny"]
     base += ["--set", f'models.local={{tiny = "{tiny}"}}', "--run", "theirs"]
 
@@ -319,7 +319,7 @@ def test_the_command_line(release: Path, tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_train_and_evaluate_run_on_it(release: Path, tmp_path: Path) -> None:
-    tiny = write_tiny_encoder(tmp_path / "tiny")
+    tiny = write_tiny_bert(tmp_path / "tiny")
     settings = load_settings(
         "local",
         env={},

@@ -29,7 +29,7 @@ def content(names: tuple[str, ...] = NAMES) -> ComparisonFiles:
         runs.append(RankedRun(name, ids, rankings, [[1.0, 0.5]] * 24))
     rows = [{"ranker": name, "label": f"<{name}>", "metrics": {"MRR": 0.1}} for name in names]
     facts = {q: {"source": "crewai" if n < 5 else "langchain", "golds": "1"} for n, q in enumerate(ids)}
-    found = compare(runs, [split], rows, {}, facts)
+    found = compare(runs, [split], rows, {q: f"t{n}" for n, q in enumerate(ids)}, facts)
     return ComparisonFiles(found.comparison_json(), found.curves_json(), found.slices_json())
 
 

@@ -165,7 +165,11 @@ def test_the_command_line(ctx: RunContext, words: Words, tmp_path: Path) -> None
         return json.loads(done.stdout)
 
     assert call("build", "--dry-run")["tools"] > 0 and not (ctx.paths.root / "index").exists()
-    assert call("build")["added"] > 0
+    built = call("build")
+    folder = ctx.settings.outputs / "store" / "encodings"
+    assert built["added"] > 0 and built["store"]["folder"] == str(folder)
+    assert built["store"]["vectors"] == built["encoded"] == len(words.seen)
+    assert built["store"]["bytes"] == sum(p.stat().st_size for p in folder.glob("*.sqlite"))
     path = tmp_path / "mine.jsonl"
     rows = [
         {"id": "mine:fax", "name": "Send fax", "description": "Sends a fax."},
@@ -175,9 +179,15 @@ def test_the_command_line(ctx: RunContext, words: Words, tmp_path: Path) -> None
     assert call("add", str(path), "--dry-run")["tools"] == 2
     added = call("add", str(path))
     assert added["added"] == 2 and added["encoded"] == 2 and added["encode_s"] >= 0
+    # Two tools; and, for r_cons, name and description of the one that has them.
+    assert added["store"]["vectors"] == built["store"]["vectors"] + 2 + 2
     best = call("search", "send a fax", "--k", "1")
     assert [b["id"] for b in best] == ["mine:fax"] and best[0]["rank"] == 1
     assert call("remove", "b")["removed"] == 1
+    shown = CliRunner().invoke(app, ["index", "build", *where[:-1]])
+    assert shown.exit_code == 0 and f"{folder} keeps {added['store']['vectors']:,} vectors" in " ".join(
+        shown.output.split()
+    )
     wrong = CliRunner().invoke(app, ["index", "search", " ", *where])
     assert wrong.exit_code == 2
 

@@ -8,12 +8,14 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 import torch
 from hypothesis import given
@@ -442,6 +444,101 @@ def test_two_processes_train_as_one_does(tmp_path: Path) -> None:
     found = [load_two_tower(tmp_path / n, device="cpu").encode_queries(texts) for n in ("one", "two")]
     assert np.abs(found[0] - found[1]).max() < 1e-3
     assert not (tmp_path / "checkpoints").exists()
+
+
+@dataclass(frozen=True)
+class Held(Validation):
+    """Does not come back from its ``last`` measurement: where a kill finds the processes is settled."""
+
+    last: int = 0
+    seen: list[int] = field(default_factory=list)
+
+    def measure(self, encoder: Any, settings: TrainSettings, seed: int) -> dict[str, float | None]:
+        self.seen.append(0)
+        if len(self.seen) == self.last:
+            time.sleep(300)
+        return super().measure(encoder, settings, seed)
+
+
+def held(last: int) -> Held:
+    v = VALIDATION
+    return Held(v.rows, v.queries, v.tools, v.golds, last)
+
+
+SEVERAL = {
+    "processes": 2,
+    "checkpoint_every": 2,
+    "validate_every": 1.0,
+    "early_stopping": "loss",
+    "patience": 9,
+}
+KILLED_TOGETHER = """
+import json, os, signal, sys
+from pathlib import Path
+import psutil
+from tests.unit.test_training_loop import SETTINGS, SEVERAL, held, train
+folder, last, whole_group = Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4] == "group"
+steps = []
+def on_step(loss):
+    steps.append(loss)
+    # The first process goes on to a measurement that it does not come back from.
+    if len(steps) == int(sys.argv[5]):
+        started = [p.pid for p in psutil.Process().children(recursive=True)]
+        (folder / "started.json").write_text(json.dumps(started))
+        os.killpg(0, signal.SIGKILL) if whole_group else os.kill(os.getpid(), signal.SIGKILL)
+settings = SETTINGS.model_copy(update=SEVERAL)
+train(Path(sys.argv[1]), folder / "towers", settings, validation=held(last),
+      checkpoints=folder / "checkpoints", on_step=on_step)
+"""
+
+
+def running(pids: list[int]) -> list[int]:
+    """Those that still run; one that ended and that nobody asked about does not."""
+    found = []
+    for pid in pids:
+        try:
+            ended = psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+        except psutil.NoSuchProcess:
+            ended = True
+        if not ended:
+            found.append(pid)
+    return found
+
+
+def test_processes_that_are_killed_leave_no_orphan_and_go_on_from_their_checkpoint(
+    tiny: Path, tmp_path: Path
+) -> None:
+    settings = SETTINGS.model_copy(update=SEVERAL)
+    whole = train(tiny, tmp_path / "whole", settings, validation=VALIDATION)
+    assert whole.steps == 10 and whole.kept_step > 0
+    store, jobs = tmp_path / "checkpoints", tmp_path / "jobs"
+    jobs.mkdir()
+    # First the launcher alone, at step 5; then its group, at step 7: the third after the checkpoint.
+    for what, last, steps, kept in (("launcher", 6, 5, 4), ("group", 3, 3, 6)):
+        done = subprocess.run(
+            [sys.executable, "-c", KILLED_TOGETHER, str(tiny), str(tmp_path), str(last), what, str(steps)],
+            cwd=Path(__file__).parents[2],
+            env={**os.environ, "TMPDIR": str(jobs)},
+            start_new_session=True,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            check=False,
+        )
+        assert done.returncode == -signal.SIGKILL
+        started = json.loads((tmp_path / "started.json").read_text())
+        assert len(started) == 3, "torchrun and two workers"
+        for _ in range(600):
+            if not running(started):
+                break
+            time.sleep(0.1)
+        assert not running(started) and not list(jobs.glob("ecoagent-train-*")), what
+        assert [p.name for p in store.glob("step-*")] == [f"step-{kept:09d}"]
+    taken: list[float] = []
+    resumed = train(
+        tiny, tmp_path / "towers", settings, validation=VALIDATION, checkpoints=store, on_step=taken.append
+    )
+    assert taken == whole.losses[6:] and resumed == whole
+    assert digests(tmp_path / "towers") == digests(tmp_path / "whole") and not store.exists()
 
 
 # The check on a GPU

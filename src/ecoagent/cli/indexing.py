@@ -51,7 +51,7 @@ def build(
             count = count_rows(index.ctx.paths.core / "tools.parquet")
             return _show({"tools": count, "encoder": index.encoder.name}, "would be indexed", as_json)
         with run_lock(index.ctx.paths.root):
-            return _report(index.build(), as_json)
+            return _report(index, index.build(), as_json)
 
     guarded(work)
 
@@ -87,7 +87,7 @@ def add(
         if dry_run:
             return _show({"tools": len(new), "encoder": index.encoder.name}, "would be added", as_json)
         with run_lock(index.ctx.paths.root):
-            return _report(index.add(new), as_json)
+            return _report(index, index.add(new), as_json)
 
     guarded(work)
 
@@ -171,12 +171,20 @@ def _show(facts: dict[str, Any], title: str, as_json: bool) -> int:
     return 0
 
 
-def _report(report: IndexReport, as_json: bool) -> int:
-    facts = asdict(report)
+def _report(index: RunIndex, report: IndexReport, as_json: bool) -> int:
+    from ecoagent.retrieval import store_folder, store_size
+
+    facts, folder = asdict(report), store_folder(index.ctx.settings)
+    store = store_size(folder)
     if as_json:
+        facts["store"] = {"folder": str(folder), **asdict(store)}
         print_json(facts)
         return 0
     recall = facts.pop("recall")
     facts["recall"] = "exact" if recall is None else f"{recall['recall']:.3f} at {recall['k']}"
     show_rows("index", [facts])
+    index.ctx.progress.say(
+        f"index: {folder} keeps {store.vectors:,} vectors of every encoder so far "
+        f"in {store.bytes / 1e6:.1f} MB; it may be deleted, what is needed is encoded again"
+    )
     return 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
@@ -39,51 +38,23 @@ class PairedTest:
     p: float
 
 
-@dataclass(frozen=True)
-class Clustering:
-    """A cluster name for each query, in their order."""
+def tool_clusters(
+    golds: Mapping[str, Set[str]], groups: Mapping[str, str], sources: Mapping[str, str]
+) -> dict[str, str]:
+    """Query to the tool it counts under: the one it was generated for, else its first gold.
 
-    names: tuple[str, ...]
-    linked: bool
-    """Whether queries that share any gold are together; if not, those that share their first gold are."""
-
-    @property
-    def count(self) -> int:
-        """Distinct clusters."""
-        return len(set(self.names))
-
-
-def gold_clusters(
-    query_ids: Sequence[str], golds: Mapping[str, Set[str]], groups: Mapping[str, str]
-) -> Clustering:
-    """Queries that share a gold tool, in one cluster; duplicates of a tool count as that tool.
-
-    Sharing is carried on: two queries without a common gold are together where a third shares one with
-    each. Where that ties more than half of the queries into one cluster, nothing could be resampled:
-    then only the first gold (by duplicate group, by name) counts, and ``linked`` is false.
+    Queries of one tool were written from one text and are hard or easy together. Duplicates count as one
+    tool; of several golds the first duplicate group by name is taken, so that every query is in one cluster.
 
     Args:
-        query_ids: queries in the order wanted.
         golds: query to its golds, at least one each.
         groups: tool to duplicate group; a tool that is not in it is its own.
+        sources: query to the tool it was generated for, where there is one.
     """
-    own = {query: sorted({groups.get(tool, tool) for tool in golds[query]}) for query in query_ids}
-    parent: dict[str, str] = {}
-
-    def root(name: str) -> str:
-        while parent.setdefault(name, name) != name:
-            parent[name] = name = parent[parent[name]]
-        return name
-
-    for found in own.values():
-        for other in found[1:]:
-            first, second = sorted((root(found[0]), root(other)))
-            parent[second] = first
-    names = tuple(root(own[query][0]) for query in query_ids)
-    single = all(len(found) == 1 for found in own.values())
-    if single or not names or max(Counter(names).values()) <= len(names) / 2:
-        return Clustering(names, True)
-    return Clustering(tuple(own[query][0] for query in query_ids), False)
+    return {
+        query: min(groups.get(tool, tool) for tool in ((sources[query],) if query in sources else own))
+        for query, own in golds.items()
+    }
 
 
 def _sums(values: npt.ArrayLike, clusters: Sequence[str]) -> tuple[Floats, Floats]:

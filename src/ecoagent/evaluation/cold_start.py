@@ -46,7 +46,8 @@ def cold_start(
         return {"rows": [], "change": None, "tools": {}, "notes": ["No judged query of a held-out tool."]}
     seen = seen_tools(data)
     cold = frozenset(tool for golds in split.golds.values() for tool in golds) - seen
-    clusters = [data.groups[min(split.golds[query])] for query in split.queries.ids]
+    by_tool = data.clusters
+    clusters = [by_tool[query] for query in split.queries.ids]
     rows: list[dict[str, Any]] = []
     values: dict[str, list[float]] = {}
     firsts: dict[str, list[Winner]] = {}

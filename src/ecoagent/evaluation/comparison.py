@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ecoagent.evaluation.clustered import Clustering, flip_columns, gold_clusters, holm, interval_columns
+from ecoagent.evaluation.clustered import flip_columns, holm, interval_columns
 from ecoagent.evaluation.offline import JudgedSplit, part_of
 from ecoagent.metrics import METRICS, evaluate_run
 from ecoagent.retrieval import RankedRun
@@ -43,7 +43,8 @@ class SplitValues:
     metrics: tuple[str, ...]
     values: Floats
     """(queries, rankers, metrics), in [0, 1]."""
-    clusters: Clustering
+    clusters: tuple[str, ...]
+    """Tool that each query counts under."""
 
     def of(self, ranker: str) -> Floats:
         """(queries, metrics) of one ranker."""
@@ -114,8 +115,7 @@ class SplitComparison:
     split: str
     queries: int
     tools: int
-    """Clusters: queries that share a gold tool are in one."""
-    linked: bool
+    """Clusters, see ``tool_clusters``."""
     means: tuple[MeanRow, ...]
     contrasts: tuple[ContrastRow, ...]
     neighbours: tuple[NeighbourRow, ...]
@@ -124,7 +124,7 @@ class SplitComparison:
 def split_values(
     split: JudgedSplit,
     runs: Sequence[RankedRun],
-    groups: Mapping[str, str],
+    clusters: Mapping[str, str],
     metrics: Sequence[str] = METRICS,
 ) -> SplitValues:
     """Judge every run on a split, query by query.
@@ -132,7 +132,7 @@ def split_values(
     Args:
         split: queries with golds.
         runs: at least one; each answers the split's queries, perhaps others too.
-        groups: tool to duplicate group.
+        clusters: query to the tool it counts under.
         metrics: names as ``evaluate_run`` takes them.
 
     Raises:
@@ -145,7 +145,7 @@ def split_values(
     query_ids = found[0].query_ids
     values = np.stack([np.stack([f.values[m] for m in metrics], axis=1) for f in found], axis=1)
     return SplitValues(
-        split, query_ids, names, tuple(metrics), values, gold_clusters(query_ids, split.golds, groups)
+        split, query_ids, names, tuple(metrics), values, tuple(clusters[query] for query in query_ids)
     )
 
 
@@ -167,8 +167,7 @@ def compare_split(
         split.set_name,
         split.split,
         len(found.query_ids),
-        found.clusters.count,
-        found.clusters.linked,
+        len(set(found.clusters)),
         _means(found, seed),
         _contrasts(found, reference, compared, flips, seed) if reference in found.rankers else (),
         _neighbours(found, compared[0], flips, seed),
@@ -188,7 +187,7 @@ def _pair(ends: Floats) -> Ends:
 def _means(found: SplitValues, seed: int) -> tuple[MeanRow, ...]:
     means = found.values.mean(axis=0)
     by_query = _ends(found.values, found.query_ids, seed)
-    by_tool = _ends(found.values, found.clusters.names, seed)
+    by_tool = _ends(found.values, found.clusters, seed)
     return tuple(
         MeanRow(
             found.split.set_name,
@@ -216,7 +215,7 @@ def _contrasts(
     flat = differences.reshape(len(differences), -1)
     means = differences.mean(axis=0)
     ends, p, corrected = {}, {}, {}
-    for unit, names in (("query", found.query_ids), ("tool", found.clusters.names)):
+    for unit, names in (("query", found.query_ids), ("tool", found.clusters)):
         ends[unit] = _ends(differences, names, seed)
         p[unit] = flip_columns(flat, names, flips=flips, seed=seed).reshape(means.shape)
         corrected[unit] = np.stack([holm(column.tolist()) for column in p[unit].T], axis=1)
@@ -249,7 +248,7 @@ def _neighbours(found: SplitValues, metric: str, flips: int, seed: int) -> tuple
     if len(order) < 2:
         return ()
     differences = values[:, order[:-1]] - values[:, order[1:]]
-    names = found.clusters.names
+    names = found.clusters
     ends = _ends(differences, names, seed)
     p = flip_columns(differences, names, flips=flips, seed=seed).tolist()
     return tuple(

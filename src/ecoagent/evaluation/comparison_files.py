@@ -27,6 +27,8 @@ from ecoagent.metrics.ranking import BOOTSTRAP_SAMPLES
 from ecoagent.retrieval import RankedRun
 from ecoagent.runs import write_json, write_text
 
+FORMAT = 2
+"""Of the files: raised where they change though no ranking does."""
 TITLE = "RATED against the best other row, MRR"
 
 
@@ -159,7 +161,7 @@ def compare(
     runs: Sequence[RankedRun],
     splits: Sequence[JudgedSplit],
     rows: Sequence[Mapping[str, Any]],
-    groups: Mapping[str, str],
+    clusters: Mapping[str, str],
     facts: Mapping[str, Mapping[str, str]],
     *,
     seed: int = 0,
@@ -170,13 +172,13 @@ def compare(
         runs: those of the rankers that ran.
         splits: judged splits.
         rows: of the offline table, for labels; those without metrics are listed as not run.
-        groups: tool to duplicate group.
+        clusters: query to the tool it counts under.
         facts: query to its slices, as ``slices.load_facts`` gives them.
         seed: of resamples and sign patterns.
     """
     found, curves, slices = [], [], []
     for split in splits if runs else ():
-        values = split_values(split, runs, groups)
+        values = split_values(split, runs, clusters)
         found.append(compare_split(values, seed=seed))
         curves += [recall_curve(run, split) for run in runs]
         slices += slice_rows(values, facts, seed=seed)
@@ -192,8 +194,9 @@ def short(value: float, signed: bool = False, digits: int = 3) -> str:
 
 def _notes(splits: Sequence[SplitComparison]) -> list[str]:
     notes = [
-        "Differences are RATED minus the row, query by query. By tool: queries that share a gold tool, its "
-        "duplicates included, are resampled and flipped together, for they are not independent.",
+        "Differences are RATED minus the row, query by query. By tool: queries generated for one tool, or "
+        "else with one first gold, duplicates as one tool, are resampled and flipped together, for they are "
+        "not independent.",
         f"Intervals: 95% percentile bootstrap, {BOOTSTRAP_SAMPLES:,} resamples.",
         f"p: two-sided paired randomisation test, {COMPARISON_FLIPS:,} sign patterns, with Holm's correction "
         "over the rows of a split, metric by metric.",
@@ -203,11 +206,6 @@ def _notes(splits: Sequence[SplitComparison]) -> list[str]:
         where = f"{found.set} {found.split}"
         if found.tools < FEW_CLUSTERS:
             notes.append(f"{where}: {found.tools} tools are too few for intervals by tool to hold.")
-        if not found.linked:
-            notes.append(
-                f"{where}: most queries hang together by shared golds, so that by tool means by first gold; "
-                "those intervals are still somewhat too narrow."
-            )
     return notes
 
 

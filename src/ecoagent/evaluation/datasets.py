@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import polars as pl
 
+from ecoagent.evaluation.clustered import tool_clusters
 from ecoagent.retrieval import TextSet
 from ecoagent.runs import read_rows, read_table
 from ecoagent.schema import PairRow, QrelRow, QueryRow
@@ -33,6 +34,13 @@ class EvalData:
     """Query to its golds, completed by the tools that are the same as one of them."""
     pairs: Sequence[PairRow]
     """Training pairs of EcoAgent-Syn, every split."""
+    sources: Mapping[str, str] = field(default_factory=dict)
+    """Query to the tool it was generated for; judged requests have none."""
+
+    @property
+    def clusters(self) -> dict[str, str]:
+        """Judged query to the tool it counts under in intervals and tests, see ``tool_clusters``."""
+        return tool_clusters(self.golds, self.groups, self.sources)
 
     @property
     def tool_texts(self) -> dict[str, str]:
@@ -76,6 +84,7 @@ def load_core(core: Path, *, need_pairs: bool = True) -> EvalData:
         _by_split(queries),
         gold_tools(qrels, groups),
         pairs,
+        {row.query_id: row.source_tool_id for row in queries if row.source_tool_id},
     )
 
 

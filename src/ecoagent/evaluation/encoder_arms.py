@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ecoagent.evaluation.benchmarks import SPLIT, Benchmark
-from ecoagent.evaluation.clustered import gold_clusters
+from ecoagent.evaluation.clustered import tool_clusters
 from ecoagent.evaluation.datasets import EvalData
 from ecoagent.evaluation.offline import JudgedSplit
 from ecoagent.retrieval import TextSet
@@ -144,14 +144,15 @@ def own_tests(data: EvalData) -> Tests:
         raise UserError(
             "no split to judge on has a judged query", remedy="synthesize for more tools, or label"
         )
-    return Tests(data.tools, tuple(splits), {s.name: _clusters(s, data.groups) for s in splits})
+    return Tests(data.tools, tuple(splits), {s.name: _clusters(s, data.clusters) for s in splits})
 
 
 def set_tests(benchmark: Benchmark) -> Tests:
     """An independent set that every arm is judged on, its queries without instructions."""
     whole = JudgedSplit(benchmark.name, SPLIT, benchmark.texts("query", dense=True), benchmark.golds)
-    return Tests(benchmark.tools, (whole,), {whole.name: _clusters(whole, {})})
+    clusters = _clusters(whole, tool_clusters(benchmark.golds, {}, {}))
+    return Tests(benchmark.tools, (whole,), {whole.name: clusters})
 
 
-def _clusters(split: JudgedSplit, groups: Mapping[str, str]) -> tuple[str, ...]:
-    return gold_clusters(split.queries.ids, split.golds, groups).names
+def _clusters(split: JudgedSplit, clusters: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(clusters[query] for query in split.queries.ids)

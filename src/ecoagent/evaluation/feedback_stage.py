@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -17,7 +18,17 @@ from ecoagent.evaluation.feedback_data import (
     with_critic,
     write_feedback,
 )
-from ecoagent.evaluation.feedback_table import Judged, critic_rows, metric_rows
+from ecoagent.evaluation.feedback_estimate import RESPONSES_TABLE, question_estimate
+from ecoagent.evaluation.feedback_rated import (
+    RatedVectors,
+    own_candidates,
+    rated_key,
+    rated_ranking,
+    rated_record,
+    read_vectors,
+    write_vectors,
+)
+from ecoagent.evaluation.feedback_table import Judged, Ranking, critic_rows, metric_rows
 from ecoagent.evaluation.feedback_train import (
     RESULT as TRAINED,
 )
@@ -30,20 +41,7 @@ from ecoagent.evaluation.feedback_train import (
 )
 from ecoagent.evaluation.offline import load_run, save_run
 from ecoagent.feedback import Gate, IterationRetriever, fit_gate, fuse_runs, score_gaps
-from ecoagent.feedback.critic import (
-    TOKENS_PER_WORD,
-    assessment_request,
-    comprehension_request,
-    refinement_request,
-)
-from ecoagent.llm import (
-    CostEstimate,
-    GenerationRequest,
-    close_engines,
-    counters_of,
-    engine_record,
-    estimate_cost,
-)
+from ecoagent.llm import close_engines, counters_of, engine_record
 from ecoagent.retrieval import RankedRun, TextSet, load_two_tower
 from ecoagent.runs import (
     RunContext,
@@ -52,50 +50,62 @@ from ecoagent.runs import (
     Stage,
     StageReport,
     digest,
+    input_digests,
     read_json,
     read_object,
-    read_table,
     write_json,
     write_table,
 )
 from ecoagent.schema import FeedbackRow, ResponseRow
-from ecoagent.settings import Settings
+from ecoagent.settings import Settings, result_settings
 
 RESULT = "feedback.json"
-GATE = "gate"
-ESTIMATED_ON = 40
-"""Queries whose questions stand for the others."""
-EXPECTED_SHARE = {"comprehension": 0.75, "assessment": 0.45, "refinement": 0.25}
-"""Generated tokens of each turn as a share of its limit, for estimates; assumed, not measured."""
+GATE, RATED, CRITIC = "gate", "rated", "critic-"
+"""Shards; a critic's goes on with a digest of its name."""
 RUN = "iteration-{}.parquet"
 
 
 class FeedbackStage(Stage):
-    """One shard a critic, and one for the confidence of the first search."""
+    """One shard a critic, one for the confidence of the first search, one for the vectors of RATED."""
 
     name: ClassVar[str] = "feedback"
-    version: ClassVar[str] = "1"
+    version: ClassVar[str] = "2"
     sections: ClassVar[tuple[str, ...]] = ("feedback", "llm")
+    shards_alone: ClassVar[bool] = True
 
     def __init__(self, limit: int | None = None) -> None:
         self.limit = limit
         self._engines: dict[str, Any] = {}
 
     def inputs(self, ctx: RunContext) -> list[Path]:
-        """Tools, queries and golds; the record of the training stands for the retriever's weights."""
-        return [*tables(ctx), ctx.paths.core / TRAINED]
+        """Tools, queries and golds; the records of trainings stand for the weights of both retrievers."""
+        rated = rated_record(ctx)
+        return [*tables(ctx), ctx.paths.core / TRAINED, *([] if rated is None else [rated])]
 
     def extra_key(self, ctx: RunContext) -> dict[str, Any]:
-        """Prompts, published responses, the limit and the depth of the rankings."""
+        """What the critics are asked and how deep they search, and how RATED orders what was found."""
+        return {**self._questions(ctx), "rated": rated_key(ctx)}
+
+    def _questions(self, ctx: RunContext) -> dict[str, Any]:
         depth = ctx.settings.evaluate.depth
         return {**prompts_and_reference(ctx.settings), "limit": self.limit, "depth": depth}
 
     def plan(self, ctx: RunContext) -> list[Shard]:
-        """The gate, and the critics."""
+        """The gate, the vectors of RATED where it was trained, and the critics."""
         return [
             Shard(GATE),
-            *(Shard(f"critic-{digest(name)[:12]}", (name,)) for name in critics_of(ctx.settings)),
+            *([] if rated_record(ctx) is None else [Shard(RATED)]),
+            *(Shard(f"{CRITIC}{digest(name)[:12]}", (name,)) for name in critics_of(ctx.settings)),
         ]
+
+    def shard_content(self, ctx: RunContext, shard: Shard) -> Any:
+        """All that is read; a new training of RATED leaves what the critics did as it is."""
+        inputs = input_digests(self, ctx)
+        rated = rated_record(ctx)
+        if rated is not None and shard.key != RATED:
+            del inputs[ctx.paths.relative(rated)]
+        settings = result_settings(ctx.settings, self.sections)
+        return {"inputs": inputs, "settings": settings, "asked": self._questions(ctx)}
 
     def shard_finished(self, directory: Path) -> bool:
         """Whether every question was answered."""
@@ -108,6 +118,15 @@ class FeedbackStage(Stage):
         parts = {domain: found.queries(domain, most) for domain in ctx.settings.feedback.domains}
         return {domain: part for domain, part in parts.items() if len(part)}
 
+    def _all_queries(self, ctx: RunContext, found: FeedbackData) -> TextSet:
+        """Queries of every domain, by id."""
+        texts = {
+            i: text
+            for part in self.queries(ctx, found).values()
+            for i, text in zip(part.ids, part.texts, strict=True)
+        }
+        return TextSet(tuple(sorted(texts)), tuple(texts[i] for i in sorted(texts)))
+
     def estimate(self, ctx: RunContext) -> dict[str, Any]:
         """Upper bounds of requests, tokens and minutes; nothing is searched or asked."""
         found, settings = load_feedback(ctx), ctx.settings
@@ -115,29 +134,25 @@ class FeedbackStage(Stage):
         test = len({i for part in parts.values() for i in part.ids})
         train = len(FeedbackTrainStage(self.limit).critic_queries(ctx, found))
         texts = [text for part in parts.values() for text in part.texts]
-        asked = train + test * len(critics_of(settings))
-        cost = question_cost(settings, found, texts, asked)
         return {
             "test queries": {domain: len(part) for domain, part in parts.items()},
             "training queries": train,
             "critics": len(critics_of(settings)),
-            **{k if k == "speed" else f"{k}_at_most": v for k, v in cost.as_record().items()},
+            "texts RATED encodes at most": 0 if rated_record(ctx) is None else test + len(found.data.tools),
+            **question_estimate(ctx, found, texts, train, test),
         }
 
     def run_shard(self, ctx: RunContext, shard: Shard, directory: Path) -> None:
-        """Fit the gate, or take every test query through the iterations."""
+        """Fit the gate, encode for RATED, or take every test query through the iterations."""
         found = load_feedback(ctx)
+        if shard.key == RATED:
+            write_vectors(ctx, found.data, self._all_queries(ctx, found), directory)
+            return
         retriever = IterationRetriever(load_two_tower(model_folder(ctx), name="feedback"), found.data.tools)
         if shard.key == GATE:
             write_json(directory / "gate.json", vars(_fit(found, retriever)))
             return
-        critic = shard.ids[0]
-        texts = {
-            i: text
-            for part in self.queries(ctx, found).values()
-            for i, text in zip(part.ids, part.texts, strict=True)
-        }
-        queries = TextSet(tuple(sorted(texts)), tuple(texts[i] for i in sorted(texts)))
+        critic, queries = shard.ids[0], self._all_queries(ctx, found)
         asked = with_critic(ctx.settings, critic)
         before = counters_of(asked)
         feedback = ask_critic(ctx, found, retriever, queries, critic, part="test")
@@ -150,14 +165,18 @@ class FeedbackStage(Stage):
     def merge(self, ctx: RunContext, results: list[ShardResult]) -> StageReport:
         """The result, every q_t and every answer."""
         settings, found = ctx.settings, load_feedback(ctx)
-        gate = Gate(**read_json(results[0].directory / "gate.json"))
+        folders = {result.shard.key: result.directory for result in results}
+        gate = Gate(**read_json(folders[GATE] / "gate.json"))
+        vectors = read_vectors(folders[RATED], self._all_queries(ctx, found)) if RATED in folders else None
         rows, responses = read_feedback(ctx.paths.raw / FeedbackTrainStage.name / "iterations")
         answers = {r.request_hash: r for r in responses}
         judged = self._judged(ctx, found)
         table: list[dict[str, Any]] = []
         outcomes: list[dict[str, Any]] = []
         gates: list[dict[str, Any]] = []
-        for result in results[1:]:
+        for result in results:
+            if not result.shard.key.startswith(CRITIC):
+                continue
             critic = result.shard.ids[0]
             own, said = read_feedback(result.directory)
             rows, answers = rows + own, answers | {r.request_hash: r for r in said}
@@ -166,9 +185,8 @@ class FeedbackStage(Stage):
                 for t in range(settings.feedback.iterations + 1)
             ]
             for part in judged:
-                table += metric_rows(
-                    critic, part, self._rankings(found, settings, part, runs, gate), seed=settings.seed
-                )
+                rankings = self._rankings(found, settings, part, runs, gate, vectors)
+                table += metric_rows(critic, part, rankings, seed=settings.seed)
                 mine = [row for row in own if row.query_id in part.golds]
                 outcomes += critic_rows(critic, part.domain, mine)
                 gates.append(_gated(critic, part, mine, runs[0], found, gate, settings))
@@ -182,14 +200,14 @@ class FeedbackStage(Stage):
             "rows": table,
             "critics": outcomes,
             "gate": {**vars(gate), "calls_below": settings.feedback.gate, "by_domain": gates},
-            "notes": _notes(settings, found, judged, self.limit),
+            "notes": _notes(settings, found, judged, self.limit, vectors is not None),
         }
         ordered = sorted(rows, key=lambda r: (r.part, r.critic, r.query_id, r.iteration))
         outputs = [
             write_json(ctx.paths.out / "results" / RESULT, content),
             write_table(ctx.paths.core / "feedback.parquet", ordered, FeedbackRow),
             write_table(
-                ctx.paths.core / "feedback_responses.parquet",
+                ctx.paths.core / RESPONSES_TABLE,
                 [answers[h] for h in sorted(answers)],
                 ResponseRow,
             ),
@@ -204,17 +222,11 @@ class FeedbackStage(Stage):
         )
 
     def _judged(self, ctx: RunContext, found: FeedbackData) -> list[Judged]:
-        sources: dict[str, str] = {}
-        for path in tables(ctx):
-            if path.stem.endswith("_queries"):
-                table = read_table(path)
-                if "source_tool_id" in table.columns:
-                    sources |= dict(table.select("query_id", "source_tool_id").drop_nulls().iter_rows())
+        by_tool = found.data.clusters
         judged = []
         for domain, part in self.queries(ctx, found).items():
             golds = {query: found.data.golds[query] for query in part.ids}
-            clusters = {q: found.data.groups[sources.get(q) or min(golds[q])] for q in part.ids}
-            judged.append(Judged(domain, golds, clusters))
+            judged.append(Judged(domain, golds, {query: by_tool[query] for query in part.ids}))
         return judged
 
     def _rankings(
@@ -224,18 +236,37 @@ class FeedbackStage(Stage):
         part: Judged,
         runs: Sequence[RankedRun],
         gate: Gate,
-    ) -> dict[str, tuple[int | None, RankedRun]]:
-        """The iterations, their fusion, and the fusion behind the gate, cut to the domain's queries."""
-        own = [_cut(run, part) for run in runs]
-        named: dict[str, tuple[int | None, RankedRun]] = {
-            f"iteration {t}": (t, run) for t, run in enumerate(own)
-        }
-        k = settings.feedback.rrf_k
+        vectors: RatedVectors | None,
+    ) -> list[Ranking]:
+        """The iterations, their fusions, the fusion behind the gate, and RATED's order of each.
+
+        All are cut to the domain's queries; without RATED's vectors its rows are left out.
+        """
+        own, k = [_cut(run, part) for run in runs], settings.feedback.rrf_k
         asked = _asked(own[0], found, gate, settings)
         last = {query: len(own) - 1 if query in asked else 0 for query in own[0].query_ids}
-        named["all iterations fused"] = (None, fuse_runs(own, rrf_k=k))
-        named["fused"] = (None, fuse_runs(own, rrf_k=k, last=last))
-        return named
+        plain = [Ranking(f"iteration {t}", run, iteration=t) for t, run in enumerate(own)]
+        fused = [
+            Ranking(f"fused 0..{t}", fuse_runs(own[: t + 1], rrf_k=k), fused_to=t) for t in range(1, len(own))
+        ]
+        gated = fuse_runs(own, rrf_k=k, last=last)
+        fused.append(Ranking("fused, gated", gated, fused_to=len(own) - 1, gated=True))
+        if vectors is None:
+            return [*plain, *fused]
+        data, evaluate = found.data, settings.evaluate
+        alone = own_candidates(own[0].query_ids, vectors, data, evaluate)
+        candidates = [Ranking("its own candidates", alone), replace(plain[0], fused_to=0), *fused]
+        rated = [
+            Ranking(
+                f"RATED over {c.name}",
+                rated_ranking(c.run, vectors, data, evaluate),
+                fused_to=c.fused_to,
+                gated=c.gated,
+                rated=True,
+            )
+            for c in candidates
+        ]
+        return [*plain, *fused, *rated]
 
 
 def _cut(run: RankedRun, part: Judged) -> RankedRun:
@@ -304,37 +335,21 @@ def _retriever(settings: Settings) -> dict[str, Any]:
     return {"model": encoder, "role": role, "label": label}
 
 
-def question_cost(
-    settings: Settings, found: FeedbackData, texts: Sequence[str], queries: int
-) -> CostEstimate:
-    """Upper bound for ``queries`` queries: every turn of every iteration, nothing stored.
-
-    Which questions are stored shows only once there is a ranking; tools shown stand for those found.
-    """
-    feedback, answers = settings.feedback, "word " * 40
-    requests: list[GenerationRequest] = []
-    shown = [found.shown[i] for i in sorted(found.shown)]
-    for n, text in enumerate(texts[:ESTIMATED_ON] if queries else ()):
-        tools = [shown[(n * feedback.tools_shown + i) % len(shown)] for i in range(feedback.tools_shown)]
-        first = comprehension_request(str(n), text, text, tools, feedback, 0)
-        second = assessment_request(first, answers, feedback)
-        requests += [first, second, refinement_request(second, answers, [], feedback)]
-    limits = {
-        feedback.comprehension_tokens: EXPECTED_SHARE["comprehension"],
-        feedback.assessment_tokens: EXPECTED_SHARE["assessment"],
-        TOKENS_PER_WORD * feedback.max_words + 16: EXPECTED_SHARE["refinement"],
-    }
-
-    def expected(request: GenerationRequest) -> float:
-        return limits[request.sampling.max_tokens] * request.sampling.max_tokens
-
-    nothing_stored = settings.llm.model_copy(update={"store": Path("-"), "reference": None})
-    cost = estimate_cost(requests, settings.model_copy(update={"llm": nothing_stored}), expected)
-    wanted = 3 * feedback.iterations * queries
-    return cost.scaled(wanted / max(1, len(requests)))
+def _rated_notes(settings: Settings, rated: bool) -> list[str]:
+    if not rated:
+        return ["RATED's order of the candidates is left out: its towers were not trained in this run."]
+    return [
+        f"RATED over …: the first {settings.evaluate.top_k} of that ranking by S_final (Eq. 9), with e_q0 as "
+        "query and context and the bandit at its prior: nothing was executed. Its own candidates: the same "
+        "from its own search, without feedback.",
+        "RATED's towers were trained on every category: those held out are new to the feedback's retriever "
+        "alone.",
+    ]
 
 
-def _notes(settings: Settings, found: FeedbackData, judged: Sequence[Judged], limit: int | None) -> list[str]:
+def _notes(
+    settings: Settings, found: FeedbackData, judged: Sequence[Judged], limit: int | None, rated: bool
+) -> list[str]:
     """What a reader of the table has to know."""
     feedback = settings.feedback
     present = {part.domain for part in judged}
@@ -347,8 +362,10 @@ def _notes(settings: Settings, found: FeedbackData, judged: Sequence[Judged], li
         "Iteration 0 is the query as written. A query that was stopped or fell back keeps its last ranking.",
         "Intervals: 95% percentile bootstrap over tools, whose queries stay together. p: two-sided against "
         "iteration 0, signs flipped by tool, not corrected for the number of comparisons.",
-        f"Fused: reciprocal-rank fusion (k = {feedback.rrf_k}) of the iterations where the calibrated "
-        f"probability that the first tool is right is below {feedback.gate:g}, else iteration 0.",
+        f"Fused 0..t: reciprocal-rank fusion (k = {feedback.rrf_k}) of iterations 0 to t. Gated: of all of "
+        f"them where the calibrated probability that the first tool is right is below {feedback.gate:g}, and "
+        "only there the critic would be called; else iteration 0.",
+        *_rated_notes(settings, rated),
     ]
     if feedback.encoder != type(feedback).model_fields["encoder"].default:
         notes.append(

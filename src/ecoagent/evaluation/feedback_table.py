@@ -32,27 +32,50 @@ class Judged:
     clusters: Mapping[str, str]
 
 
+@dataclass(frozen=True)
+class Ranking:
+    """What a row of the table says of a ranking.
+
+    Attributes:
+        name: as the table shows it.
+        iteration: t of a ranking of the feedback's retriever as it stands.
+        fused_to: t of a ranking made from iterations 0 to t.
+        gated: whether queries whose first search is trusted have iteration 0.
+        rated: whether RATED's S_final gives the order.
+    """
+
+    name: str
+    run: RankedRun
+    iteration: int | None = None
+    fused_to: int | None = None
+    gated: bool = False
+    rated: bool = False
+
+
 def metric_rows(
-    critic: str, judged: Judged, runs: Mapping[str, tuple[int | None, RankedRun]], *, seed: int
+    critic: str, judged: Judged, rankings: Sequence[Ranking], *, seed: int
 ) -> list[dict[str, Any]]:
     """A row a ranking: means, 95% intervals, and the difference from the first ranking with its test.
 
     Args:
         critic: the model.
         judged: queries of one domain.
-        runs: name to iteration (none where it is a fusion) and ranking; the first is iteration 0.
+        rankings: the first is iteration 0.
         seed: of the resamples.
     """
     rows: list[dict[str, Any]] = []
     first: RankingMetrics | None = None
-    for name, (iteration, run) in runs.items():
-        found = evaluate_run(run, judged.golds, FEEDBACK_METRICS)
+    for ranking in rankings:
+        found = evaluate_run(ranking.run, judged.golds, FEEDBACK_METRICS)
         clusters = [judged.clusters[query] for query in found.query_ids]
         row: dict[str, Any] = {
             "critic": critic,
             "domain": judged.domain,
-            "ranking": name,
-            "iteration": iteration,
+            "ranking": ranking.name,
+            "iteration": ranking.iteration,
+            "fused_to": ranking.fused_to,
+            "gated": ranking.gated,
+            "rated": ranking.rated,
             "queries": len(found.query_ids),
             "tools": len(set(clusters)),
             "metrics": {m: round(v, DECIMALS) for m, v in found.means().items()},

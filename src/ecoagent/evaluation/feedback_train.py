@@ -20,6 +20,7 @@ from ecoagent.evaluation.feedback_data import (
     with_critic,
     write_feedback,
 )
+from ecoagent.evaluation.feedback_estimate import training_estimate
 from ecoagent.evaluation.offline import DECIMALS
 from ecoagent.feedback import Feedback, Heard, IterationRetriever, Rounds, run_feedback, train_iterations
 from ecoagent.llm import close_engines, counters_of, engine_record
@@ -52,8 +53,6 @@ WARM, FINAL = "warm", "iterations"
 VALIDATED_BY = "nDCG@5"
 SEARCH_DEPTH = 100
 Part = Literal["train", "test"]
-SECONDS_PER_TEXT = 0.03
-"""Forward and backward of one text of 64 tokens through MiniLM on 2 cores, for estimates; assumed."""
 
 
 def model_folder(ctx: RunContext) -> Path:
@@ -106,16 +105,8 @@ class FeedbackTrainStage(Stage):
 
     def estimate(self, ctx: RunContext) -> dict[str, Any]:
         """Pairs, steps and minutes of both trainings at most; the questions are in the next stage's."""
-        settings, found = ctx.settings.feedback, load_feedback(ctx)
-        rows = found.rows(settings, {})
-        batches = len(plan_batches([r.pair for r in rows], settings.batch_size, 1, ctx.settings.seed))
-        texts = len(rows) * (2 + settings.negatives) * 2 * settings.epochs
-        seconds = SECONDS_PER_TEXT * texts * settings.max_length / 64
-        return {
-            "pairs": len(rows),
-            "steps at most": round(2 * batches * settings.epochs),
-            "minutes on 2 cores at most": round(seconds / 60, 1),
-        }
+        found = load_feedback(ctx)
+        return training_estimate(ctx, found, len(self.critic_queries(ctx, found)))
 
     def shard_finished(self, directory: Path) -> bool:
         """Whether every question was answered."""

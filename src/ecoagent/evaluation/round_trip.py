@@ -158,12 +158,6 @@ def tests_of(data: EvalData) -> list[JudgedSplit]:
     return found
 
 
-def clusters_of(data: EvalData, queries: pl.DataFrame, split: JudgedSplit) -> list[str]:
-    """The tool each query of a split counts under, duplicates as one: its source, else its first gold."""
-    source = dict(queries.select("query_id", "source_tool_id").drop_nulls().iter_rows())
-    return [data.groups[source.get(q) or min(split.golds[q])] for q in split.queries.ids]
-
-
 class RoundTripStage(Stage):
     """Trains the arms, one shard an arm and seed, and compares them."""
 
@@ -274,13 +268,14 @@ class RoundTripStage(Stage):
     def merge(self, ctx: RunContext, results: list[ShardResult]) -> StageReport:
         """The table, from the reciprocal ranks of every arm and seed."""
         data = load_core(ctx.paths.core)
-        queries = pl.concat([_checked(ctx, s) for s in ("syn", "real") if _has(ctx, s)])
+        queries = _checked(ctx)
         splits = tests_of(data)
         found: dict[str, list[dict[str, Any]]] = {}
         for result in results:
             name = result.shard.key.rpartition("-")[0] or result.shard.key
             found.setdefault(name, []).append(read_json(result.directory / RESULT))
-        clusters = {s.name: clusters_of(data, queries, s) for s in splits}
+        by_tool = data.clusters
+        clusters = {s.name: [by_tool[query] for query in s.queries.ids] for s in splits}
         rows = result_rows(found, splits, clusters, seed=ctx.settings.seed)
         _, left_out = self._arms(ctx, data, 0)
         few = [
@@ -303,7 +298,7 @@ class RoundTripStage(Stage):
 
     def _arms(self, ctx: RunContext, data: EvalData, number: int) -> tuple[list[Arm], list[str]]:
         rows = rows_of(data, ctx.settings.train, "train", self.limit or ctx.settings.limit)
-        queries = _checked(ctx, "syn")
+        queries = _checked(ctx)
         arms, notes = make_arms(rows, passing(queries, self.rule), ctx.settings.seed + number)
         if queries[self.rule.column].drop_nulls().is_empty():
             notes.append(
@@ -327,7 +322,7 @@ class RoundTripStage(Stage):
 
     def _counts(self, queries: pl.DataFrame) -> dict[str, Any]:
         """How many training queries were checked, and how many pass each filter."""
-        train = queries.filter((pl.col("set") == "syn") & (pl.col("split") == "train"))
+        train = queries.filter(pl.col("split") == "train")
         return {
             "queries": train.height,
             "ranked": train["round_trip_rank"].drop_nulls().len(),
@@ -336,19 +331,13 @@ class RoundTripStage(Stage):
         }
 
 
-def _has(ctx: RunContext, set_name: str) -> bool:
-    return (ctx.paths.core / f"{set_name}_queries.parquet").is_file()
-
-
-def _checked(ctx: RunContext, set_name: str) -> pl.DataFrame:
-    """What the round trip found of each query."""
-    path = ctx.paths.core / f"{set_name}_queries.parquet"
+def _checked(ctx: RunContext) -> pl.DataFrame:
+    """What the round trip found of each query of EcoAgent-Syn."""
+    path = ctx.paths.core / "syn_queries.parquet"
     table = read_table(path)
     columns = (
         "query_id",
-        "set",
         "split",
-        "source_tool_id",
         "round_trip_rank",
         "verifier_raw",
         "verifier_score",

@@ -57,7 +57,7 @@ class SliceRow:
     slice: str
     queries: int
     tools: int
-    """Clusters of queries that share a gold."""
+    """Clusters of the queries, see ``tool_clusters``."""
     small: bool
     ranker: str
     metrics: Mapping[str, float]
@@ -169,7 +169,7 @@ def slice_rows(
     rows = []
     for part in make_slices(found.query_ids, facts):
         index = [place[query] for query in part.query_ids]
-        names = [found.clusters.names[n] for n in index]
+        names = [found.clusters[n] for n in index]
         tools = len(set(names))
         own = values[index]
         means = own.mean(axis=0)

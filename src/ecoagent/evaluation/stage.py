@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from ecoagent.evaluation.cold_start import RESULT as COLD_START
 from ecoagent.evaluation.cold_start import cold_start
-from ecoagent.evaluation.comparison_files import TITLE, compare
+from ecoagent.evaluation.comparison_files import FORMAT, TITLE, compare
 from ecoagent.evaluation.datasets import load_core
 from ecoagent.evaluation.dynamic import DynamicRow, dynamic_table
 from ecoagent.evaluation.offline import (
@@ -86,10 +86,11 @@ class EvaluateStage(Stage):
         return [*tables, *records, *imported]
 
     def extra_key(self, ctx: RunContext) -> dict[str, Any]:
-        """Digests of the weights, and which baselines cannot run for want of them."""
+        """Digests of the weights, which baselines cannot run for want of them, the comparison's format."""
         names = ctx.settings.evaluate.rankers
         check_rankers(names)
-        return {name: self._rankings.standing(ctx, name) for name in (*names, DYNAMIC_RANKER)}
+        found = {name: self._rankings.standing(ctx, name) for name in (*names, DYNAMIC_RANKER)}
+        return {**found, "comparison": FORMAT}
 
     def plan(self, ctx: RunContext) -> list[Shard]:
         """One shard a ranker, and one for the dynamic table."""
@@ -152,7 +153,7 @@ class EvaluateStage(Stage):
         notes = offline_notes(data, splits, settings.evaluate.depth) + _training_notes(ctx)
         notes += ranking_notes(settings, missing)
         notes += _import_notes(ctx)
-        compared = compare(runs, splits, rows, data.groups, load_facts(ctx.paths.core), seed=settings.seed)
+        compared = compare(runs, splits, rows, data.clusters, load_facts(ctx.paths.core), seed=settings.seed)
         dynamic = read_json(folders[DYNAMIC] / "dynamic.json")
         out = ctx.paths.out
         outputs = [

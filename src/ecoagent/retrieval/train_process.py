@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from ecoagent.retrieval.training import TrainingJob, run_job
-from ecoagent.retrieval.workers import ERROR, JOB, RESULT, STEP
+from ecoagent.retrieval.workers import ERROR, JOB, RESULT, STEP, end_with_parents
 from ecoagent.settings import UserError, quiet_environment
 
 
@@ -16,6 +16,7 @@ def main(folder: Path) -> int:
     """Train on this process's share; the first process writes what was found. Returns the exit code."""
     quiet_environment()
     first = os.environ.get("RANK", "0") == "0"
+    end_with_parents(folder, first=first)
     job: TrainingJob = pickle.loads((folder / JOB).read_bytes())
     try:
         result = run_job(job, lambda loss: print(f"{STEP}{loss!r}", flush=True) if first else None)
