@@ -96,7 +96,7 @@ def arms_of(train: TrainSettings, encoders: Sequence[str] = ()) -> list[Arm]:
             changed(one, symmetric_weight=1.0)),
         Arm("two_towers", f"Two towers, {one.pooling} pooling",
             "The same training of two towers that share no weights.", changed(one, towers="two")),
-        Arm("rated", f"RATED's towers ({train.pooling} pooling)", "As `train` trains RATED.", train),
+        Arm("rated", f"RATED's towers ({train.pooling} pooling)", "As the run trains RATED.", train),
     ]  # fmt: skip
     for name in encoders:
         short = _short(name)
