@@ -62,7 +62,7 @@ class RatedVectors:
 
 def write_vectors(ctx: RunContext, data: EvalData, queries: TextSet, directory: Path) -> None:
     """Encode the queries and every tool with the run's trained towers; stored vectors are taken."""
-    encoder = run_encoder(ctx)
+    encoder = run_encoder(ctx, among=("rated",))
     total = len(queries) + len(data.tools)
     with ctx.progress.task("feedback: vectors of RATED", total=total, unit="texts") as task:
         np.save(directory / CONTEXTS, encoder.encode_queries(queries.texts, task.advance))

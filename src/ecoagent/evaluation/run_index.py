@@ -265,15 +265,19 @@ def _same(old: IndexedTool | None, new: IndexedTool) -> bool:
     return abs(old.r_static - new.r_static) < _SAME_SCORE
 
 
-def run_encoder(ctx: RunContext) -> StoredEncoder:
-    """The best encoder of the run, behind its stored vectors: siamese, trained towers, the untrained one.
+def run_encoder(ctx: RunContext, among: Sequence[str] = ("siamese", "rated")) -> StoredEncoder:
+    """An encoder of the run behind its stored vectors: the first that is trained, else the untrained one.
 
     That the siamese encoder is the better one is measured by ``ecoagent ablate encoder``.
+
+    Args:
+        ctx: the run.
+        among: rankers whose encoders will do, the best first.
     """
     settings, store, resources = ctx.settings.train, ModelStore(ctx.settings.models), resources_of(ctx)
     trained = {"siamese": resources.siamese, "rated": resources.trained}
     which, folder = next(
-        ((name, path) for name, path in trained.items() if path is not None), ("encoder", None)
+        ((name, trained[name]) for name in among if trained[name] is not None), ("encoder", None)
     )
     if folder is not None:
         files = sorted(p for p in folder.rglob("*") if p.is_file())
