@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar
@@ -11,11 +12,15 @@ import yaml
 from prefect import Flow, flow
 from prefect.flows import load_flow_from_entrypoint
 
+from ecoagent.evaluation import train_stage
+from ecoagent.evaluation.train_stage import TrainStage
 from ecoagent.flows.single import FLOWS
 from ecoagent.flows.stages import STAGE_NAMES, STAGES, as_tasks, runner, stage_named
 from ecoagent.runs import Progress, RunContext, Shard, ShardResult, Stage, StageReport, execute, write_bytes
 from ecoagent.settings import UserError, load_settings
 from tests.flows.conftest import REPOSITORY
+from tests.unit.fixture_run import fixture_settings, write_fixture_run
+from tests.unit.tiny_encoder import write_tiny_encoder
 
 
 class Squares(Stage):
@@ -45,12 +50,14 @@ def ctx(tmp_path: Path) -> RunContext:
     return RunContext.create(settings, Progress(quiet=True))
 
 
-def run_as_flow(ctx: RunContext) -> Any:
-    @flow(name="squares", task_runner=runner(2), persist_result=False)
-    def squares() -> Any:
-        return execute(Squares(), ctx, mapper=as_tasks("squares"))
+def run_as_flow(ctx: RunContext, stage: Stage | None = None) -> Any:
+    chosen = stage or Squares()
 
-    return squares()
+    @flow(name=chosen.name, task_runner=runner(2), persist_result=False)
+    def run() -> Any:
+        return execute(chosen, ctx, mapper=as_tasks(chosen.name))
+
+    return run()
 
 
 def test_shards_run_as_tasks_and_are_kept(prefect_harness: None, ctx: RunContext) -> None:
@@ -63,6 +70,46 @@ def test_shards_run_as_tasks_and_are_kept(prefect_harness: None, ctx: RunContext
     assert run_as_flow(ctx).status == "done"
     assert (ctx.paths.core / "squares").read_text() == "0,1,4,9,16"
     assert run_as_flow(ctx).status == "up to date"
+
+
+def test_encoders_are_trained_one_after_the_other(
+    prefect_harness: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both shards of ``train`` are tasks of one thread pool, and draw from one random state."""
+    tiny = write_tiny_encoder(tmp_path / "tiny")
+    short = ["train.max_length=16", "train.siamese.max_length=16", 'evaluate.rankers=["rated","siamese"]']
+    encoders = ["train.query_encoder=tiny", "train.tool_encoder=tiny", "train.siamese.encoder=tiny"]
+    at_work: list[int] = []
+    most: list[int] = []
+    train = train_stage.train_two_tower
+
+    def watched(*words: Any, **more: Any) -> Any:
+        at_work.append(1)
+
+        def step(loss: float) -> None:
+            most.append(len(at_work))
+            # Gives way to the other task, were it let in.
+            threading.Event().wait(0.05)
+            more_step(loss)
+
+        more_step = more.pop("on_step")
+        try:
+            return train(*words, on_step=step, **more)
+        finally:
+            at_work.pop()
+
+    monkeypatch.setattr(train_stage, "train_two_tower", watched)
+    records = []
+    for name in ("tasks", "serial"):
+        settings = fixture_settings(tmp_path / name, f'models.local={{tiny = "{tiny}"}}', *short, *encoders)
+        ctx = write_fixture_run(settings)
+        if name == "tasks":
+            assert run_as_flow(ctx, TrainStage()).status == "done"
+        else:
+            execute(TrainStage(), ctx)
+        records.append([(ctx.paths.core / record).read_bytes() for record in train_stage.RECORDS.values()])
+    assert set(most) == {1} and len(most) > 4
+    assert records[0] == records[1]
 
 
 def test_every_stage_has_a_flow_of_its_name() -> None:

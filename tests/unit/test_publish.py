@@ -292,4 +292,9 @@ def test_deviations_are_computed() -> None:
     found = {d.key: (d.paper, d.run) for d in deviations(load_settings("local", env={}))}
     assert found["labeling.encoder"] == ("thenlper/gte-large", "all-MiniLM-L6-v2")
     assert "llm.concurrency" not in found and "audit.min_tools" not in found
+    assert found["train.cpu_bfloat16"] == ("False", "True")
+    paper, beside = (
+        load_settings("paper", env={}, overrides=more) for more in ([], ["train.siamese.epochs=3"])
+    )
+    assert deviations(beside) == deviations(paper), "the paper has no siamese encoder to deviate from"
     assert {r.shown for r in model_roles(Settings()) if " role" in r.shown} == set()

@@ -23,12 +23,15 @@ from ecoagent.runs import (
     bucket,
     execute,
     file_lock,
+    folder_done,
     load_manifest,
+    missing_shards,
     read_rows,
     run_lock,
     sha256_file,
     sweep,
     write_bytes,
+    write_folder,
     write_json,
     write_table,
 )
@@ -103,6 +106,41 @@ def test_a_failed_shard_leaves_nothing_and_the_finished_one_is_kept(ctx: RunCont
     Upper.fail_in = None
     assert execute(Upper(), ctx).status == "done"
     assert Upper.runs == ["a", "b", "b"]
+
+
+def test_what_a_run_would_do_is_known_beforehand(ctx: RunContext) -> None:
+    assert [s.key for s in missing_shards(Upper(), ctx)] == ["a", "b"]
+    execute(Upper(), ctx)
+    assert missing_shards(Upper(), ctx) == []
+    (ctx.paths.raw / "upper" / "b" / "text.txt").write_text("tampered")
+    assert [s.key for s in missing_shards(Upper(), ctx)] == ["b"]
+    (ctx.paths.core / "in.txt").write_text("other")
+    assert [s.key for s in missing_shards(Upper(), ctx)] == ["a", "b"]
+    assert Upper.runs == ["a", "b"], "asking runs nothing"
+
+
+def test_a_folder_is_whole_or_absent(tmp_path: Path) -> None:
+    final = tmp_path / "kept" / "one"
+
+    def fail(folder: Path) -> None:
+        (folder / "half").write_text("x")
+        raise RuntimeError("midway")
+
+    def write(text: str) -> Any:
+        return lambda folder: (folder / "text").write_text(text)
+
+    with pytest.raises(RuntimeError):
+        write_folder(final, "k1", fail)
+    assert not folder_done(final, "k1") and list(final.parent.iterdir()) == []
+    write_folder(final, "k1", write("first"))
+    assert folder_done(final, "k1") and not folder_done(final, "k2")
+    with pytest.raises(RuntimeError):
+        write_folder(final, "k2", fail)
+    assert folder_done(final, "k1"), "what was there stays until the new one is whole"
+    write_folder(final, "k2", write("second"))
+    assert folder_done(final, "k2") and (final / "text").read_text() == "second"
+    (final / "text").write_text("tampered")
+    assert not folder_done(final, "k2")
 
 
 def test_what_was_left_open_is_tried_again(ctx: RunContext) -> None:

@@ -64,6 +64,8 @@ def test_precedence_is_profile_environment_override_flag() -> None:
         ("synthesis.tools_per_catalogue=3", "synthesis.tools_per_catalog"),
         ("evaluate.gama=0.9", "evaluate.gamma"),
         ("sed=3", "seed"),
+        ("train.siamese.batchsize=3", "train.siamese.batch_size"),
+        ("train.siames.epochs=3", "train.siamese.epochs"),
     ],
 )
 def test_unknown_key_names_the_nearest(override: str, named: str) -> None:
@@ -76,7 +78,44 @@ def test_unknown_environment_variable_is_an_error() -> None:
         load_settings("local", env={"ECOAGENT_LLM__STOR": "x"})
 
 
+def test_a_section_within_a_section_is_set_like_any_other(tmp_path: Path) -> None:
+    env = {"ECOAGENT_TRAIN__SIAMESE__EPOCHS": "2.5", "ECOAGENT_TRAIN__SIAMESE__POOLING": "cls"}
+    settings = load_settings("local", env=env, overrides=["train.siamese.epochs=4"])
+    assert (settings.train.siamese.epochs, settings.train.siamese.pooling) == (4.0, "cls")
+    mine = tmp_path / "mine.toml"
+    mine.write_text("[train.siamese]\nbatch_size = 4\n")
+    assert load_settings(str(mine), env={}).train.siamese.batch_size == 4
+    mine.write_text("[train.siamese]\nbatchsize = 4\n")
+    with pytest.raises(
+        UserError, match=r"train\.siamese\.batchsize.*did you mean 'train.siamese.batch_size'"
+    ):
+        load_settings(str(mine), env={})
+    assert "train.siamese.expansion_weight" in known_keys() and "train.siamese" not in known_keys()
+
+
+def test_the_siamese_encoder_takes_what_it_does_not_name_from_train() -> None:
+    own = ["train.siamese.encoder=m", "train.siamese.batch_size=4", "train.siamese.warmup_ratio=0.2"]
+    shared = ["train.validate_every=2", "train.symmetric_weight=0.5", "train.cpu_bfloat16=false"]
+    train = load_settings("local", env={}, overrides=[*own, *shared, "train.batch_size=6"]).train
+    one = train.as_siamese
+    assert (one.towers, one.query_encoder, one.tool_encoder) == ("one", "m", "m")
+    assert (one.batch_size, one.warmup_ratio, one.warmup_steps) == (4, 0.2, None)
+    assert (one.validate_every, one.symmetric_weight, one.cpu_bfloat16) == (2, 0.5, False)
+    assert (train.towers, train.batch_size, train.query_encoder) == ("two", 6, "all-MiniLM-L6-v2")
+    section = set(type(train.siamese).model_fields) - {"encoder", "expansion_weight"}
+    assert section <= set(type(train).model_fields), "each names a setting of train"
+    assert {name: getattr(one, name) for name in section} == train.siamese.model_dump(include=section)
+
+
+def test_one_tower_takes_one_model() -> None:
+    with pytest.raises(UserError, match=r"train\.query_encoder and train\.tool_encoder alike"):
+        load_settings("local", env={}, overrides=["train.towers=one", "train.tool_encoder=other"])
+    assert load_settings("local", env={}, overrides=["train.towers=one"]).train.towers == "one"
+
+
 def test_bad_values_name_the_setting() -> None:
+    with pytest.raises(UserError, match=r"train\.siamese\.batch_size"):
+        load_settings("local", overrides=["train.siamese.batch_size=0"], env={})
     with pytest.raises(UserError, match=r"train\.batch_size"):
         load_settings("local", overrides=["train.batch_size=0"], env={})
     with pytest.raises(UserError, match="no '='"):
@@ -122,6 +161,11 @@ def test_stores_follow_the_outputs_folder() -> None:
         ("synthesis.splits=[-0.5, 1, 0.5]", r"synthesis\.splits.*negative"),
         ("reliability.weights=[1, 1, 1]", r"reliability\.weights.*sum to 1"),
         ("train.epochs=inf", r"train\.epochs.*finite"),
+        ("train.siamese.expansion_weight=nan", r"train\.siamese\.expansion_weight.*finite"),
+        (
+            "train.siamese.expansion_weight=-1",
+            r"train\.siamese\.expansion_weight.*greater than or equal to 0",
+        ),
         ("llm.timeout_s=inf", r"llm\.timeout_s.*finite"),
         ("llm.timeout_s=1e300", r"llm\.timeout_s.*at most 1,000,000"),
         ("synthesis.temperature=inf", r"synthesis\.temperature.*finite"),

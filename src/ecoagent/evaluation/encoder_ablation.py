@@ -214,21 +214,20 @@ class EncoderAblation(Stage):
                 run = found.setdefault(name, {}).setdefault(number, {"reciprocal_ranks": {}})
                 run["reciprocal_ranks"].update(ranks)
                 facts.setdefault(name, {})[number] = content["facts"]
+        arms = self.arms(ctx)
+        place = next(n for n, arm in enumerate(arms) if arm.name == CHOSEN) + 1
+        arms.insert(place, expanded(arms[place - 1]))
         rows = result_rows(
-            {name: list(runs.values()) for name, runs in found.items()},
+            {arm.name: list(found[arm.name].values()) for arm in arms},
             splits,
             clusters,
             seed=ctx.settings.seed,
             against={"against_untrained": UNTRAINED, "against_chosen": CHOSEN},
         )
-        arms = self.arms(ctx)
-        chosen = next(a for a in arms if a.name == CHOSEN)
-        place = arms.index(chosen) + 1
-        shown = [*arms[:place], expanded(chosen), *arms[place:]]
         content = {
             "seeds": [ctx.settings.seed + n for n in range(self.seeds)],
             "chosen": CHOSEN,
-            "arms": [_arm_facts(arm, list(facts[arm.name].values())) for arm in shown],
+            "arms": [_arm_facts(arm, list(facts[arm.name].values())) for arm in arms],
             "rows": rows,
             "baselines": self._baselines(ctx, splits),
             "sets": [b.facts() for b in self.benchmarks.values()],
