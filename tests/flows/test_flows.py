@@ -20,7 +20,7 @@ from ecoagent.runs import Progress, RunContext, Shard, ShardResult, Stage, Stage
 from ecoagent.settings import UserError, load_settings
 from tests.flows.conftest import REPOSITORY
 from tests.unit.fixture_run import fixture_settings, write_fixture_run
-from tests.unit.tiny_encoder import write_tiny_encoder
+from tests.unit.tiny_bert import write_tiny_bert
 
 
 class Squares(Stage):
@@ -76,7 +76,7 @@ def test_encoders_are_trained_one_after_the_other(
     prefect_harness: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both shards of ``train`` are tasks of one thread pool, and draw from one random state."""
-    tiny = write_tiny_encoder(tmp_path / "tiny")
+    tiny = write_tiny_bert(tmp_path / "tiny")
     short = ["train.max_length=16", "train.siamese.max_length=16", 'evaluate.rankers=["rated","siamese"]']
     encoders = ["train.query_encoder=tiny", "train.tool_encoder=tiny", "train.siamese.encoder=tiny"]
     at_work: list[int] = []

@@ -34,7 +34,7 @@ from ecoagent.schema import QrelRow
 from ecoagent.settings import TrainSettings, UserError
 from tests.unit.fixture_run import fixture_settings, write_fixture_run
 from tests.unit.test_benchmarks import write_set
-from tests.unit.tiny_encoder import write_tiny_encoder
+from tests.unit.tiny_bert import write_tiny_bert
 
 ARMS = [
     "untrained", "siamese", "expanded", "other_pooling", "no_hard_negatives", "no_mask", "symmetric",
@@ -418,7 +418,7 @@ ask(RunContext.create(settings, Progress(quiet=True)), a_set("one"), only=FEW, l
 
 def test_killed_in_a_training_it_goes_on_to_the_same_table(tmp_path: Path) -> None:
     """With real trainings of a tiny model: SIGKILL in the third, everything before it is kept."""
-    tiny = write_tiny_encoder(tmp_path / "tiny")
+    tiny = write_tiny_bert(tmp_path / "tiny")
     ctx = real_run(tmp_path / "killed", tiny)
     found = subprocess.run(
         [sys.executable, "-c", KILLED, str(tmp_path / "killed"), str(tiny)],
