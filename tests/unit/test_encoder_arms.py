@@ -58,7 +58,7 @@ def test_another_pooling_is_the_one_that_is_not_set() -> None:
     train = LOCAL.model_copy(update={"siamese": SiameseSettings(pooling="cls")})
     arms = {arm.name: arm for arm in arms_of(train)}
     assert changed(arms[CHOSEN].settings, arms["other_pooling"].settings) == {"pooling": ("cls", "mean")}
-    assert "mean pooling" in arms["other_pooling"].label and "cls" in arms[CHOSEN].what
+    assert "mean pooling" in arms["other_pooling"].label and "CLS" in arms[CHOSEN].what
 
 
 def test_a_further_model_is_an_arm_before_and_after_training() -> None:

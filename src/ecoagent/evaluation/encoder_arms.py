@@ -15,6 +15,8 @@ from ecoagent.settings import TrainSettings, UserError
 UNTRAINED, CHOSEN, EXPANDED = "untrained", "siamese", "expanded"
 """Arms that others are compared with, and the one that shares the chosen arm's training."""
 
+_POOLING = {"cls": "CLS", "mean": "mean"}
+
 EXPANSION_WEIGHT = 1.0
 """Of the mean query vector in a tool's vector, in the arm ``expanded``."""
 
@@ -82,10 +84,11 @@ def arms_of(train: TrainSettings, encoders: Sequence[str] = ()) -> list[Arm]:
         return base.model_copy(update=values)
 
     other = "cls" if one.pooling == "mean" else "mean"
+    own_way, other_way, paper_way = (_POOLING[p] for p in (one.pooling, other, train.pooling))
     arms = [
         Arm(UNTRAINED, "Untrained", "One model as its makers pool it, not trained.", one, trained=False),
-        Arm(CHOSEN, "Siamese", f"One model for both sides, {one.pooling} pooling, trained.", one),
-        Arm("other_pooling", f"Siamese, {other} pooling", "Another pooling than the model's own.",
+        Arm(CHOSEN, "Siamese", f"One model for both sides, {own_way} pooling, trained.", one),
+        Arm("other_pooling", f"Siamese, {other_way} pooling", "Another pooling than the model's own.",
             changed(one, pooling=other)),
         Arm("no_hard_negatives", "Siamese, no hard negatives", "In-batch negatives alone.",
             changed(one, hard_negatives=0)),
@@ -94,9 +97,9 @@ def arms_of(train: TrainSettings, encoders: Sequence[str] = ()) -> list[Arm]:
             changed(one, mask_false_negatives=False)),
         Arm("symmetric", "Siamese, both directions", "With a tool-to-query term of weight 1.",
             changed(one, symmetric_weight=1.0)),
-        Arm("two_towers", f"Two towers, {one.pooling} pooling",
+        Arm("two_towers", f"Two towers, {own_way} pooling",
             "The same training of two towers that share no weights.", changed(one, towers="two")),
-        Arm("rated", f"RATED's towers ({train.pooling} pooling)", "As the run trains RATED.", train),
+        Arm("rated", f"RATED's towers ({paper_way} pooling)", "As the run trains RATED.", train),
     ]  # fmt: skip
     for name in encoders:
         short = _short(name)
