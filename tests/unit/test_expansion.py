@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import settings as examples
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
@@ -103,6 +104,7 @@ UNIT = arrays.arrays(np.float64, 4, elements=st.floats(-1, 1, width=32)).filter(
 )
 
 
+@examples(deadline=None)
 @given(st.lists(st.tuples(UNIT, UNIT), min_size=1, max_size=6), st.floats(0, 100), st.booleans())
 def test_rows_stay_of_length_one(pairs: list[tuple[Any, Any]], weight: float, opposed: bool) -> None:
     tools = [f"tool {n}" for n in range(len(pairs))]

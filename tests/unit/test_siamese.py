@@ -269,6 +269,23 @@ def test_without_bfloat16_it_is_trained_in_float32_and_says_so(
     assert digests(tmp_path / "half-again") == digests(tmp_path / "half")
 
 
+@pytest.mark.parametrize("settings", [SETTINGS, PAIR], ids=["one", "two"])
+def test_mixed_precision_is_validated_as_the_saved_weights_are(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: TrainSettings
+) -> None:
+    monkeypatch.setattr(training, "multiplies_bfloat16", lambda: True)
+    asked = settings.model_copy(update={"cpu_bfloat16": True, "validate_every": 2.0})
+    result = train(tiny, tmp_path / "out", asked, validation=VALIDATION)
+    assert result.precision == "bfloat16" and [v["step"] for v in result.validations] == [0, 2, 4, 5]
+    before = SentenceEncoder(build_towers(settings, tiny, tiny, device="cpu"), name="x")
+    after = load_two_tower(tmp_path / "out", device="cpu")
+    for measured, encoder in ((result.validations[0], before), (result.validations[-1], after)):
+        assert {"step": measured["step"], **VALIDATION.measure(encoder, settings, 0)} == measured
+    # And the training goes on in mixed precision: validated or not, the same bytes.
+    train(tiny, tmp_path / "unwatched", asked.model_copy(update={"validate_every": None}))
+    assert digests(tmp_path / "unwatched") == digests(tmp_path / "out")
+
+
 class Lookup(torch.nn.Module):
     """A model that reads its vectors from its input."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -118,7 +118,8 @@ class _Watcher:
         if world_size() == 1 or torch.distributed.get_rank() == 0:
             device = self.model.device
             # Dropout draws the same numbers, validated or not.
-            with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+            devices = [device] if device.type == "cuda" else []
+            with torch.random.fork_rng(devices=devices), _single_precision(self.model):
                 encoder = SentenceEncoder(self.model.eval(), name="validated")
                 found = [self.job.validation.measure(encoder, self.job.settings, self.job.seed)]
         if world_size() > 1:
@@ -157,6 +158,20 @@ class _Watcher:
         if self.best is not None:
             torch.save(self.best, folder / BEST)
         self.job.checkpoints.publish(folder, step, self.progress)
+
+
+@contextmanager
+def _single_precision(model: Any) -> Iterator[None]:
+    """The model without the trainer's mixed precision: towers are judged in float32 once they are saved."""
+    mixed = vars(model).get("forward")
+    if "_original_forward" not in vars(model):  # where accelerate keeps what it wrapped
+        yield
+        return
+    model.forward = model._original_forward
+    try:
+        yield
+    finally:
+        model.forward = mixed
 
 
 def fit(model: Any, job: Fit) -> Progress:
