@@ -29,9 +29,15 @@ def main(folder: Path) -> int:
     import torch
 
     if torch.distributed.is_initialized():
+        # One that leaves early closes connections that the others may still be using.
+        torch.distributed.barrier()
         torch.distributed.destroy_process_group()
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+    code = main(Path(sys.argv[1]))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Everything is written: threads of the libraries must not race the interpreter's end.
+    os._exit(code)

@@ -81,8 +81,14 @@ def launch(job: Any, processes: int, on_step: Callable[[float], None] | None) ->
             error: UserError = pickle.loads((Path(folder) / ERROR).read_bytes())
             raise error
         if process.returncode or not (Path(folder) / RESULT).is_file():
+            ended = f"training in {processes} processes ended with code {process.returncode}"
             raise UserError(
-                f"training in {processes} processes ended with code {process.returncode}:\n{said[-2000:]}",
+                f"{ended}:\n{_shortened(said)}",
                 remedy="see the lines above; train.processes = 1 trains in this process",
             )
         return pickle.loads((Path(folder) / RESULT).read_bytes())
+
+
+def _shortened(said: str, kept: int = 2000) -> str:
+    """Both ends of what was said: a worker's own words come first, torchrun's about it last."""
+    return said if len(said) <= kept else f"{said[: kept // 2]}\n…\n{said[-kept // 2 :]}"
