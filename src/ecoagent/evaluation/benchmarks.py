@@ -243,8 +243,11 @@ def averages(rows: Sequence[Mapping[str, Any]], origins: Mapping[str, str]) -> l
 
 
 NOTES: tuple[str, ...] = (
-    "Independent sets: nothing of them was trained or tuned on. Every ranker chooses among all tools of the "
-    "set; the document is tool_text (category as group), or the text a set prescribes.",
+    "Independent sets: nothing of them was trained on. Every ranker chooses among all tools of the set; the "
+    "document is tool_text (category as group), or the text a set prescribes.",
+    "Not blind: samples of metatool and toolbench were looked at when the siamese encoder's learning rate "
+    "and batch size were set; the analysis of lexical rankers was chosen on sealtools, toolalpaca, "
+    "restbench, toollinkos and metatool, in their favour.",
     "Tools of equal name and description count as one: where one is right, all are. So do rows of equal "
     "text, except where a set has metrics of its own.",
     "Intervals: 95% percentile bootstrap over queries.",

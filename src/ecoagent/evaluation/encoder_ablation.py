@@ -250,7 +250,8 @@ class EncoderAblation(Stage):
         chosen = " and ".join(f"{s} {p}" for s, p in CHOICE)
         return [
             "One choice changed at a time; every arm sees the same training pairs of EcoAgent-Syn.",
-            f"Choices were made on {chosen}; the other splits and sets are for reading.",
+            f"Choices were made on {chosen}, with samples of metatool and toolbench beside them; the other "
+            "splits and sets are for reading.",
             "Intervals: 95% percentile bootstrap over tools, whose queries stay together, of the mean over "
             "seeds. p: two-sided, signs flipped by tool, not corrected for the number of comparisons.",
             "Seconds: one training on the machine that wrote this.",

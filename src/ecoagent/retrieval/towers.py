@@ -23,24 +23,16 @@ def build_towers(
     Raises:
         UserError: a folder holds no model.
     """
+    how: dict[str, Any] = {
+        "pooling": settings.pooling,
+        "max_length": settings.max_length,
+        "query_prefix": settings.query_prefix,
+        "tool_prefix": settings.tool_prefix,
+        "device": device,
+    }
     if settings.towers == "one":
-        return build_siamese(
-            query_path,
-            pooling=settings.pooling,
-            max_length=settings.max_length,
-            query_prefix=settings.query_prefix,
-            tool_prefix=settings.tool_prefix,
-            device=device,
-        )
-    return build_two_tower(
-        query_path,
-        tool_path,
-        pooling=settings.pooling,
-        max_length=settings.max_length,
-        query_prefix=settings.query_prefix,
-        tool_prefix=settings.tool_prefix,
-        device=device,
-    )
+        return build_siamese(query_path, **how)
+    return build_two_tower(query_path, tool_path, **how)
 
 
 def build_siamese(
